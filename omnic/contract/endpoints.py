@@ -1,0 +1,74 @@
+"""Served endpoints: which request fields they have, and how those bind to a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from omnic.contract.domains import Domain
+from omnic.contract.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """A stage key that the source left open and the catalog offers to requests (`think.temperature`)."""
+
+    stage: str
+    key: str
+    field: str  # its name in a request: "temperature"
+    type: Type
+    domain: Domain | None
+    default: Any
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    type: Type
+    domain: Domain | None
+    default: Any
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What of a pipeline an endpoint can bind to: names to types, in source order."""
+
+    inputs: dict[str, Type]
+    outputs: dict[str, Type]
+    params: dict[str, ParamSpec]
+    knobs: tuple[Knob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field a request may carry, resolved for one pipeline."""
+
+    name: str  # dotted for nested ones: "audio.format"
+    type: Type
+    target: str  # "input NAME" | "param NAME" | "knob STAGE.KEY" | "entry" | "server": who takes the value
+    argument: str  # keyword of the generated method that receives it; "" for what the server itself honours
+    domain: Domain | None = None
+    default: Any = None
+    required: bool = False
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The stages that run for a set of requested outputs, and the generated method that runs them."""
+
+    method: str
+    outputs: tuple[str, ...]
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A served endpoint of one pipeline."""
+
+    name: str  # "chat.completions"
+    fields: tuple[Field, ...]
+    slices: tuple[Slice, ...]
+    entry: str | None = None  # "speak.text" where the request enters the graph below its inputs
+    outputs: tuple[tuple[str, str], ...] = ()  # role of the answer ("text", "audio") to output name

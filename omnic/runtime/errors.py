@@ -1,0 +1,32 @@
+"""What can go wrong while serving, and whose fault it is."""
+
+from __future__ import annotations
+
+
+class RequestError(ValueError):
+    """The request cannot be served as it stands; the client can mend it.
+
+    `field` is the request field at fault (None for the request as a whole), `status` the HTTP status,
+    `code` a machine-readable kebab-free word such as `context_length_exceeded`.
+    """
+
+    def __init__(self, message: str, field: str | None = None, *, status: int = 400, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.field, self.status, self.code = message, field, status, code
+
+
+class Cancelled(Exception):
+    """The request was cancelled; work stopped at the next token, chunk or step."""
+
+
+class StageFailed(RuntimeError):
+    """A stage raised: a fault of ours or of the machine, not of the request. `retryable` when the same request
+    may succeed later (out of memory, a worker that died)."""
+
+    def __init__(self, stage: str, message: str, *, retryable: bool = False) -> None:
+        super().__init__(f"stage `{stage}` failed: {message}")
+        self.stage, self.retryable = stage, retryable
+
+
+class Stale(RuntimeError):
+    """A build directory does not match what it was built from, or what is installed here. One line, no traceback."""

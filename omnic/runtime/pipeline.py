@@ -1,0 +1,63 @@
+"""The base of every generated pipeline: loading its stages, and letting go of them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeVar
+
+from omnic import manifest
+from omnic.runtime.stage import Progress, Stage
+from omnic.runtime.weights import Checkpoint, locate
+
+S = TypeVar("S", bound=Stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """An opened build directory."""
+
+    path: Path
+    manifest: manifest.Manifest
+
+    @classmethod
+    def open(cls, path: Path) -> Build:
+        """Raises manifest.ManifestError."""
+        return cls(path, manifest.read(path))
+
+    def checkpoint(self, model: str) -> Checkpoint:
+        """Where a model of the manifest lies on this machine. Raises weights.Missing, which names the part."""
+        return locate(self.manifest.model(model), self.path)
+
+
+def _silent(stage: str, done: int, total: int) -> None: ...
+
+
+class Pipeline:
+    """Generated classes derive from this: they add stages in `__init__` and one method per served slice."""
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self.stages: list[Stage] = []
+
+    def add(self, stage: S) -> S:
+        self.stages.append(stage)
+        return stage
+
+    @classmethod
+    @asynccontextmanager
+    async def load(cls, *, progress: Progress = _silent) -> AsyncIterator[Self]:
+        """Loads every stage into this process and yields the pipeline; its slices are then ready to call."""
+        file = sys.modules[cls.__module__].__file__
+        assert file is not None, "generated pipelines are files"
+        pipeline = cls(Build.open(Path(file).parent))
+        try:
+            for stage in pipeline.stages:
+                await asyncio.to_thread(stage.load, progress)
+            yield pipeline
+        finally:
+            await asyncio.gather(*(stage.close() for stage in pipeline.stages))
