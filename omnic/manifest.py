@@ -32,7 +32,7 @@ class Model:
 
     name: str
     source: str  # pypi | path | hf | random
-    location: str  # distribution name, path relative to the build directory, repository id, or family
+    location: str  # distribution name, path as written (relative to the source file), repository id, or family
     family: str
     format: str  # safetensors | gguf | onnx | random
     config: dict[str, Any]

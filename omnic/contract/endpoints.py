@@ -46,7 +46,7 @@ class Field:
 
     name: str  # dotted for nested ones: "audio.format"
     type: Type
-    target: str  # "input NAME" | "param NAME" | "knob STAGE.KEY" | "entry" | "server": who takes the value
+    target: str  # "input NAME" | "param NAME" | "knob STAGE.KEY" | "entry" | "seed" | "server": who takes the value
     argument: str  # keyword of the generated method that receives it; "" for what the server itself honours
     domain: Domain | None = None
     default: Any = None
@@ -58,9 +58,10 @@ class Field:
 class Slice:
     """The stages that run for a set of requested outputs, and the generated method that runs them."""
 
-    method: str
+    method: str  # "chat_completions_reply_speech"
     outputs: tuple[str, ...]
     stages: tuple[str, ...]
+    arguments: tuple[str, ...] = ()  # keywords the method takes; the server passes on those and no others
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,20 @@ ORIGINS = ("flag", "deploy block", "stage block", "catalog default", "planner") 
 
 
 @dataclass(frozen=True, slots=True)
+class Open:
+    """A key that the source did not pin and the catalog offers to requests: request field `field`."""
+
+    field: str
+    type: Type
+    default: Any
+    domain: Domain | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """A decided value, where it came from, and why."""
 
-    value: Any  # a literal of the language, a tuple of them, or an Expr (a param bound to a key is a Name)
+    value: Any  # a literal of the language, a tuple of them, an Expr (a param bound to a key is a Name), or an Open
     origin: str = "planner"
     reason: str = field(default="", compare=False)
     span: Span | None = field(default=None, compare=False, repr=False)
@@ -55,8 +65,11 @@ class Param:
 class Stage:
     """One op of the graph: `%think.text = generate @lm::generate(%messages)`.
 
-    `inputs` maps each wired port to what feeds it: an input (`messages`) or a channel (`c0`).
-    `keys` say what it computes, `how` says where and how it runs (written by passes).
+    `inputs` maps each wired port to what feeds it: an input (`messages`) or a channel (`c0`). An edge from an
+    input is a channel too where the port takes a stream finer than whole (text cut into sentences).
+    `keys` say what it computes (every key of the part, catalog defaults and Opens included), `how` says where
+    and how it runs (written by passes; names are those of the runtime's constructor: dtype, slots, context,
+    prompt, prefill_chunk, threads, lanes, queue, and `on`, the devices).
     """
 
     name: str
@@ -72,10 +85,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """An edge between stages, or from a stage to an output. `how`: stream, first, context, window, when, via."""
+    """An edge between stages, from a stage to an output (`output reply`), or from an input to a streaming port.
+
+    `how`: stream, first, context, window, when, via.
+    """
 
     name: str  # c0, c1, … in source order
-    source: str  # "think.text"
+    source: str  # "think.text", or an input's name
     target: str  # "speak.text", or "output reply"
     type: Type
     how: Settings = ()

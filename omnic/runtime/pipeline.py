@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from omnic import manifest
+from omnic.runtime.lock import origin
 from omnic.runtime.stage import Progress, Stage
 from omnic.runtime.weights import Checkpoint, locate
 
@@ -31,7 +32,7 @@ class Build:
 
     def checkpoint(self, model: str) -> Checkpoint:
         """Where a model of the manifest lies on this machine. Raises weights.Missing, which names the part."""
-        return locate(self.manifest.model(model), self.path)
+        return locate(self.manifest.model(model), origin(self.path).parent)
 
 
 def _silent(stage: str, done: int, total: int) -> None: ...
