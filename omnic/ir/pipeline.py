@@ -78,6 +78,7 @@ class Stage:
     part: str  # "generate"; "resample" of std; "glue.py:as_messages" of python
     inputs: tuple[tuple[str, str], ...]
     outputs: tuple[tuple[str, Type], ...]
+    optional: tuple[str, ...] = ()  # wired input ports that the part can do without
     keys: Settings = ()
     how: Settings = ()
     span: Span | None = field(default=None, compare=False, repr=False)
