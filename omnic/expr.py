@@ -197,7 +197,9 @@ def _field(value: Any, name: str, expr: Expr) -> Any:
         return getattr(value, name)
     if isinstance(value, Mapping) and name in value:
         return value[name]
-    raise ExprError(f"`{name}` is not a field of `{'.'.join(expr.path[:-1]) if isinstance(expr, Name) else expr}`", expr)
+    raise ExprError(
+        f"`{name}` is not a field of `{'.'.join(expr.path[:-1]) if isinstance(expr, Name) else expr}`", expr
+    )
 
 
 def fold(expr: Expr, env: Mapping[str, Any]) -> Expr:

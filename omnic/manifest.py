@@ -42,13 +42,14 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A stage as planned. `keys` are its settings (a param bound to one is written `{"param": name}`)."""
+    """A stage as planned. `inputs` name what feeds each port. In `keys`, `{"param": …}` is computed from params
+    and `{"request": field}` is open to requests; `how` is what the passes decided."""
 
     name: str
     kind: str  # generate | decode | transform | python | denoise
     model: str | None
     part: str
-    inputs: dict[str, Type]
+    inputs: dict[str, str]
     outputs: dict[str, Type]
     keys: dict[str, Any] = field(default_factory=dict)
     how: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +61,6 @@ class DeviceBytes:
     """What the plan puts on a device (or in host memory), in bytes, by purpose."""
 
     device: str
-    capacity: int
     items: dict[str, int]  # "think weights", "think kv", "process", …
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from omnic.expr import Quantity, Reader, Size, format_value, parse_literal
+from omnic.expr import Quantity, Reader, Size, evaluate, format_value, parse, parse_literal
 
 Bound: TypeAlias = int | float | Size | Quantity
 
@@ -15,7 +16,9 @@ class OutOfDomain(ValueError):
     """A value that a param or request field cannot take. `field` is its name."""
 
     def __init__(self, field: str, value: Any, domain: Domain) -> None:
-        rule = "one of " + ", ".join(map(format_value, domain.values)) if isinstance(domain, Choices) else f"in {domain}"
+        rule = (
+            "one of " + ", ".join(map(format_value, domain.values)) if isinstance(domain, Choices) else f"in {domain}"
+        )
         super().__init__(f"`{field}` must be {rule}, not {format_value(value)}")
         self.field = field
 
@@ -77,6 +80,26 @@ class Choices:
 
 
 Domain: TypeAlias = Range | Choices
+
+
+class BrokenRule(ValueError):
+    """Arguments that a `require` of the pipeline does not allow."""
+
+    def __init__(self, rule: str, values: Mapping[str, Any]) -> None:
+        given = ", ".join(f"{name} = {format_value(value)}" for name, value in values.items())
+        super().__init__(f"the request must satisfy `{rule}`; it has {given}")
+
+
+class Rule:
+    """A `require` of the pipeline, parsed once."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self._expr = text, parse(text)
+
+    def require(self, **values: Any) -> None:
+        """Raises BrokenRule unless the rule holds for these values."""
+        if not evaluate(self._expr, values):
+            raise BrokenRule(self.text, values)
 
 
 def _base(bound: Bound) -> float:

@@ -213,7 +213,10 @@ def mismatch(source: Type, target: Type) -> str | None:
         elif isinstance(mine, Dims) and isinstance(theirs, Dims):
             if len(mine.dims) != len(theirs.dims):
                 return f"rank {len(mine.dims)} is not rank {len(theirs.dims)}: {mine} against {theirs}"
-            if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(mine.dims, theirs.dims, strict=True)):
+            if any(
+                isinstance(a, int) and isinstance(b, int) and a != b
+                for a, b in zip(mine.dims, theirs.dims, strict=True)
+            ):
                 return f"{mine} is not {theirs}"
         elif mine != theirs:
             return f"{mine} is not {theirs}"

@@ -1,0 +1,100 @@
+"""The files of a build directory, and putting them in place whole."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+Files = dict[str, bytes]
+"""Path inside the build directory to content."""
+
+LOCKS = ("omnic.lock", "engines.lock")  # ours in every build, and in nobody's digests
+
+
+@dataclass(frozen=True, slots=True)
+class Occupied(Exception):
+    """The output directory holds something that a build must not touch; `reason` says what."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+def digests(files: Files) -> dict[str, str]:
+    return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+
+
+def put(files: Files, out: Path, generated_before: dict[str, str]) -> None:
+    """Makes `out` hold `files`: written beside it, then exchanged for it in one step.
+
+    Files of an earlier build that are no longer made disappear; every other file in `out` stays. Raises Occupied,
+    with nothing changed, if `out` is a file, a directory that is no build, or holds a generated file that was
+    edited since (`generated_before`: its digest then).
+    """
+    if out.exists():
+        _check(files, out, generated_before)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    try:
+        for name, content in files.items():
+            path = fresh / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        fresh.chmod(0o777 & ~_umask())
+        if not out.exists():
+            fresh.rename(out)
+            return
+        _exchange(fresh, out)
+        _keep_foreign(fresh, out, {*files, *generated_before, *LOCKS})
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _check(files: Files, out: Path, generated_before: dict[str, str]) -> None:
+    if not out.is_dir():
+        raise Occupied(f"{out} is a file")
+    if not generated_before and any(out.iterdir()):
+        raise Occupied(f"{out} exists and is not a build directory; name another with -o, or empty it")
+    for name, digest in generated_before.items():
+        path = out / name
+        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            raise Occupied(f"{path} was edited since it was built; move it away, or build into another directory")
+    for name in files.keys() - generated_before.keys() - set(LOCKS):
+        if (out / name).exists():
+            raise Occupied(f"{out / name} is in the way and is not of an earlier build; move it away")
+
+
+def _keep_foreign(old: Path, new: Path, generated: set[str]) -> None:
+    for path in sorted(old.rglob("*")):
+        name = path.relative_to(old)
+        if (path.is_dir() and not path.is_symlink()) or str(name) in generated or "__pycache__" in name.parts:
+            continue
+        (new / name).parent.mkdir(parents=True, exist_ok=True)
+        path.rename(new / name)
+
+
+_EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux
+
+
+def _exchange(a: Path, b: Path) -> None:
+    """Swaps two directories in one step, so that a reader sees the old build or the new one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(_HERE, os.fsencode(a), _HERE, os.fsencode(b), _EXCHANGE) == 0:
+        return
+    backup = Path(tempfile.mkdtemp(prefix=f".{b.name}.old.", dir=b.parent)) / b.name  # a file system without it
+    b.rename(backup)
+    a.rename(b)
+    backup.rename(a)
+    backup.parent.rmdir()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,98 @@
+"""The manifest of a planned pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from omnic import manifest
+from omnic.codegen import python as py
+from omnic.codegen.slices import SliceView, method_name
+from omnic.contract.domains import Choices, Range
+from omnic.contract.endpoints import Endpoint, Knob, ParamSpec, Signature, Slice, bind
+from omnic.contract.types import Type
+from omnic.expr import Expr, Quantity, Size
+from omnic.ir import pipeline as ir
+
+
+def manifest_of(
+    pipeline: ir.Pipeline,
+    models: tuple[manifest.Model, ...],
+    slices: tuple[SliceView, ...],
+    *,
+    source: str,
+    source_sha256: str,
+    omnic: str,
+) -> manifest.Manifest:
+    """Everything the runtime needs to load and serve `pipeline`, and nothing of the machine that built it."""
+    return manifest.Manifest(
+        version=manifest.VERSION,
+        omnic=omnic,
+        pipeline=pipeline.name,
+        class_name=py.class_name(pipeline.name),
+        source=source,
+        source_sha256=source_sha256,
+        target=pipeline.target,
+        inputs={i.name: i.type for i in pipeline.inputs},
+        outputs={o.name: o.type for o in pipeline.outputs},
+        params=signature(pipeline).params,
+        requires=pipeline.requires,
+        models=models,
+        stages=tuple(_stage(s) for s in pipeline.stages),
+        endpoints=tuple(_endpoint(pipeline, e, slices) for e in pipeline.endpoints),
+        memory=tuple(manifest.DeviceBytes(d.name, dict(d.items)) for d in pipeline.devices),
+    )
+
+
+def signature(pipeline: ir.Pipeline) -> Signature:
+    """What endpoints can bind to."""
+    return Signature(
+        inputs={i.name: i.type for i in pipeline.inputs},
+        outputs={o.name: o.type for o in pipeline.outputs},
+        params={p.name: ParamSpec(p.type, p.domain, p.default) for p in pipeline.params},
+        knobs=tuple(
+            Knob(stage.name, key, s.value.field, s.value.type, s.value.domain, s.value.default, "")
+            for stage in pipeline.stages
+            for key, s in stage.keys
+            if isinstance(s.value, ir.Open)
+        ),
+    )
+
+
+def _endpoint(pipeline: ir.Pipeline, endpoint: ir.Endpoint, views: tuple[SliceView, ...]) -> Endpoint:
+    by_method = {view.method: view for view in views}
+    slices = tuple(
+        Slice(view.method, s.outputs, s.stages, tuple(a.name for a in view.arguments))
+        for s in endpoint.slices
+        if (view := by_method[method_name(endpoint, s)])
+    )
+    bound = bind(endpoint.name, signature(pipeline), dict(endpoint.fields), endpoint.entry, slices)
+    fields = tuple(replace(f, argument=py.identifier(f.argument)) if f.argument else f for f in bound.fields)
+    return replace(bound, fields=fields)
+
+
+def _stage(stage: ir.Stage) -> manifest.Stage:
+    return manifest.Stage(
+        name=stage.name,
+        kind=stage.kind,
+        model=stage.model,
+        part=stage.part,
+        inputs=dict(stage.inputs),
+        outputs=dict(stage.outputs),
+        keys={key: _value(s.value) for key, s in stage.keys},
+        how={key: _value(s.value) for key, s in stage.how},
+        line=stage.span.line if stage.span else 0,
+    )
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case ir.Open(field=field):
+            return {"request": field}
+        case Expr():
+            return {"param": str(value)}
+        case Type() | Range() | Choices() | Size() | Quantity():
+            return str(value)
+        case tuple() | list():
+            return [_value(v) for v in value]
+    return value

@@ -1,0 +1,229 @@
+"""The phases in order: parse, check, lower, plan, emit."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omnic import __version__
+from omnic.diagnostics import Sink
+from omnic.source import Source
+
+if TYPE_CHECKING:
+    from omnic import manifest
+    from omnic.catalog import part as catalog
+    from omnic.dsl.lower import Lowered
+    from omnic.ir.pipeline import Pipeline
+    from omnic.passes import Context, Pass
+    from omnic.runtime.lock import Lock
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """A checked and lowered pipeline, before any pass."""
+
+    path: Path
+    source: Source
+    sources: tuple[Path, ...]  # every file it was made of: itself, imports, python stages
+    lowered: Lowered
+    deploy: str | None
+    target: str | None
+    sets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A pipeline after passes, with what they knew."""
+
+    front: Front
+    pipeline: Pipeline
+    context: Context
+
+
+@dataclass(frozen=True, slots=True)
+class BuildResult:
+    out: Path
+    planned: Planned
+    lock: Lock
+    changed: bool  # false where the directory already held exactly this build
+
+
+def front(
+    path: Path, sink: Sink, *, deploy: str | None = None, target: str | None = None, sets: tuple[str, ...] = ()
+) -> Front | None:
+    """Parse, check and lower the (one) pipeline of a file; None, and errors in `sink`, where that fails."""
+    from omnic.catalog.resolve import resolve
+    from omnic.dsl.check import check
+    from omnic.dsl.lower import lower
+    from omnic.dsl.parse import parse
+
+    source = Source(str(path), path.read_text(encoding="utf-8"))
+    file = parse(source, sink)
+    checked = file and check(file, base=path.parent, resolve=resolve, sink=sink)
+    if checked is None or sink.has_errors:
+        return None
+    lowered = lower(checked, None, deploy, sets, sink)
+    if lowered is None or sink.has_errors:
+        return None
+    return Front(path, source, lowered.sources, lowered, deploy, target, sets)
+
+
+def plan(
+    front: Front, sink: Sink, *, passes: tuple[Pass, ...] | None = None, print_after: str | None = None
+) -> Planned | None:
+    """The pipeline after `passes` (the default order if None); None, and errors in `sink`, where one fails."""
+    from omnic import passes as p
+
+    context = p.Context.make(front.lowered, target=front.target, sink=sink)
+    if context is None:
+        return None
+    pipeline = p.run(p.DEFAULT if passes is None else passes, front.lowered.pipeline, context, print_after=print_after)
+    return None if sink.has_errors else Planned(front, pipeline, context)
+
+
+def build(
+    path: Path,
+    out: Path,
+    sink: Sink,
+    *,
+    deploy: str | None = None,
+    target: str | None = None,
+    sets: tuple[str, ...] = (),
+    locked: bool = False,
+    versions: Versions | None = None,
+) -> BuildResult | None:
+    """Compile a file into a build directory.
+
+    None, and errors in `sink`, where the source is at fault. Raises runtime.errors.Stale with `locked` and
+    something drifted, codegen.files.Occupied if `out` may not be written.
+    """
+    from omnic.codegen import files
+    from omnic.runtime import lock as locks
+    from omnic.runtime.errors import Stale
+
+    planned = (seen := front(path, sink, deploy=deploy, target=target, sets=sets)) and plan(seen, sink)
+    if planned is None:
+        return None
+    before = locks.read(out) if (out / locks.FILE).exists() else None
+    lock, content = emit(planned, versions or Versions.here(planned))
+    if locked:
+        if before is None:
+            raise Stale(f"{out} has no {locks.FILE} to hold to; build once without --locked")
+        if drift := locks.difference(before, lock):
+            raise Stale(f"{out}: {drift}; build without --locked to take it up")
+    local = locks.local(path.resolve())
+    unchanged = before == lock and all((out / n).exists() for n in (*content, locks.LOCAL_FILE))
+    files.put({**content, locks.FILE: lock.dump(), locks.LOCAL_FILE: local}, out, before.outputs if before else {})
+    return BuildResult(out, planned, lock, changed=not unchanged)
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a build takes from its surroundings, gathered in one place so that a golden build can fix it."""
+
+    omnic: str = __version__
+    packages: dict[str, str | None] = field(default_factory=dict)
+    digests: dict[str, dict[str, dict[str, Any]]] | None = None  # model: file: {"bytes", "sha256"}; None: read them
+
+    @classmethod
+    def here(cls, planned: Planned) -> Versions:
+        from omnic.runtime import lock as locks
+
+        return cls(packages=locks.installed(locks.packages(models(planned))))
+
+
+def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
+    """The lock and the generated files of a planned pipeline. Reads sources and weights, writes nothing."""
+    from omnic import manifest
+    from omnic.codegen.record import manifest_of
+    from omnic.codegen.render import render
+    from omnic.codegen.views import module_view
+    from omnic.contract.schema import openapi_json
+    from omnic.passes.report import plan_json, plan_markdown
+    from omnic.runtime import lock as locks
+
+    source = planned.front.path
+    digest = hashlib.sha256(planned.front.source.text.encode()).hexdigest()
+    view = module_view(planned.pipeline, source.name, digest, versions.omnic)
+    content = manifest_of(
+        planned.pipeline,
+        models(planned),
+        view.slices,
+        source=source.name,
+        source_sha256=digest,
+        omnic=versions.omnic,
+    )
+    out: dict[str, bytes] = {
+        "manifest.json": manifest.dump(content),
+        "pipeline.py": render("pipeline.py", view).encode(),
+        "server.py": render("server.py", view).encode(),
+        "openapi.json": openapi_json(content),
+        "plan.json": plan_json(planned.pipeline, planned.context).encode(),
+        "plan.md": plan_markdown(planned.pipeline, planned.context).encode(),
+    }
+    for stage in planned.pipeline.stages:
+        if stage.kind == "python":
+            name = stage.part.partition(":")[0]
+            out[f"python/{Path(name).name}"] = (source.parent / name).read_bytes()
+    lock = locks.Lock(
+        omnic=versions.omnic,
+        target=planned.pipeline.target,
+        deploy=planned.front.deploy,
+        settings=planned.front.sets,
+        sources={_relative(p, source.parent): locks.digest(p) for p in planned.front.sources},
+        models=_model_records(planned, versions),
+        packages=versions.packages,
+        outputs={name: hashlib.sha256(data).hexdigest() for name, data in sorted(out.items())},
+    )
+    return lock, out
+
+
+def models(planned: Planned) -> tuple[manifest.Model, ...]:
+    """The checkpoints of the pipeline as the runtime is told of them, in source order."""
+    from omnic import manifest
+    from omnic.catalog.resolve import ModelSource
+
+    out = []
+    for declared in planned.pipeline.models:
+        model = planned.front.lowered.models[declared.name]
+        source = ModelSource.parse(declared.source)
+        out.append(
+            manifest.Model(
+                name=declared.name,
+                source=source.kind,
+                location=source.name,
+                family=model.family,
+                format=model.format,
+                config=model.config,
+                files=model.files,
+                revision=model.revision,
+            )
+        )
+    return tuple(out)
+
+
+def _model_records(planned: Planned, versions: Versions) -> dict[str, dict[str, Any]]:
+    from omnic.runtime import lock as locks
+
+    records: dict[str, dict[str, Any]] = {}
+    for declared in planned.pipeline.models:
+        model: catalog.Model = planned.front.lowered.models[declared.name]
+        if versions.digests is not None:
+            files = versions.digests[declared.name]
+        else:
+            memory = locks.cache_directory() / "digests"
+            files = {
+                f.path: {"bytes": f.bytes, "sha256": locks.digest(Path(model.root) / f.path, memory)}
+                for f in model.files
+                if model.root is not None
+            }
+        records[declared.name] = {"source": declared.source, "revision": model.revision, "files": files}
+    return records
+
+
+def _relative(path: Path, base: Path) -> str:
+    import os
+
+    return Path(os.path.relpath(path, base)).as_posix()
