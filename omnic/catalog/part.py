@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnic.contract.domains import Domain
@@ -13,9 +14,25 @@ from omnic.manifest import File
 STREAM_MODES = ("token", "word", "clause", "sentence", "chunk", "whole")  # finest first
 
 
+class CatalogError(ValueError):
+    """A model or part that cannot be used as written. The user's mistake: the checker makes a diagnostic of it.
+
+    `id` is that diagnostic's id: `model-not-found`, `unknown-family`, `not-supported-yet`, `bad-checkpoint`,
+    `bad-model-option`, `bad-python-stage`. `help` says what to do, where there is something.
+    """
+
+    def __init__(self, message: str, *, help: str | None = None, id: str) -> None:
+        super().__init__(message)
+        self.message, self.help, self.id = message, help, id
+
+
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of a part. `streams` are the modes it can give or take, finest first."""
+    """An input or output of a part. `streams` are the modes it can give or take, finest first.
+
+    With `type_key`, the argument of the type is the value of that key of the stage: `std.resample { rate = 16kHz }`
+    gives `audio<16kHz>` (`Part.with_types` writes it in).
+    """
 
     name: str
     type: Type
@@ -23,11 +40,17 @@ class Port:
     streams: tuple[str, ...] = ("whole",)
     feedback: bool = False  # may close a cycle
     origin: str = ""  # where the numbers in its type were read
+    type_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A setting of a part. With `field`, requests may set it under that name unless the source pins it."""
+    """A setting of a part or of every stage.
+
+    With `field`, requests may set it under that name unless the source pins it. A domain whose bounds are quantities
+    takes quantities of their dimension. `kinds` are the kinds of stage it fits (all, if empty). `unsupported` is why
+    the key cannot be set yet; where only some values can be, `now` holds those and `later` says why not the rest.
+    """
 
     name: str
     type: Type
@@ -35,6 +58,20 @@ class Key:
     domain: Domain | None = None
     doc: str = ""
     field: str | None = None
+    origin: str = "catalog"  # where the default was read
+    kinds: tuple[str, ...] = ()
+    unsupported: str | None = None
+    now: Domain | None = None
+    later: str | None = None
+    required: bool = False  # has no default
+
+    def fits(self, kind: str) -> bool:
+        """Whether a stage of `kind` has this key."""
+        return not self.kinds or kind in self.kinds
+
+    def refusal(self, value: Any) -> str | None:
+        """Why `value` cannot be set yet, or None."""
+        return self.unsupported or (self.later if self.now is not None and value not in self.now else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +80,9 @@ class WeightGroup:
 
     name: str
     bytes: int
+
+
+_NOTHING = Literal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +95,8 @@ class Cost:
 
     weights: tuple[WeightGroup, ...] = ()
     kv_bytes_per_token: int = 0
-    activation_bytes: Expr = Literal(0)
-    flops_per_token: Expr = Literal(0)
+    activation_bytes: Expr = _NOTHING
+    flops_per_token: Expr = _NOTHING
     process_bytes: int = 0  # what its libraries add to a process that hosts it
 
     @property
@@ -77,6 +117,36 @@ class Part:
     doc: str = ""
     max_context: int | None = None  # tokens, for parts that keep a KV cache
     unsupported: str | None = None  # why it cannot run yet; the checker says so
+    costs: tuple[tuple[str, Cost], ...] = ()  # by precision; `cost` is that of the first
+    devices: tuple[str, ...] = ("cpu", "gpu")  # kinds of device it can run on
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """What `precision` may be; empty where it is no choice."""
+        return tuple(name for name, _ in self.costs)
+
+    def cost_as(self, precision: str | None) -> Cost:
+        """The cost when held in `precision`, one of `precisions`."""
+        return dict(self.costs)[precision] if self.costs and precision else self.cost
+
+    def input(self, name: str) -> Port | None:
+        return next((p for p in self.inputs if p.name == name), None)
+
+    def output(self, name: str) -> Port | None:
+        return next((p for p in self.outputs if p.name == name), None)
+
+    def key(self, name: str) -> Key | None:
+        return next((k for k in self.keys if k.name == name), None)
+
+    def with_types(self, values: Mapping[str, Any]) -> Part:
+        """This part with the types that depend on keys written in; `values` are the stage's keys."""
+
+        def bind(port: Port) -> Port:
+            if port.type_key is None or port.type_key not in values:
+                return port
+            return replace(port, type=replace(port.type, args=(values[port.type_key],)), origin=f"`{port.type_key}`")
+
+        return replace(self, inputs=tuple(map(bind, self.inputs)), outputs=tuple(map(bind, self.outputs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +162,4 @@ class Model:
     revision: str | None = None
     license: str = "unknown"
     origin: str = ""  # the file the numbers were read from
+    digest: str = ""  # of the header: tensor names, shapes and dtypes
