@@ -10,6 +10,7 @@ import msgspec
 
 from omnic.contract.domains import Choices, Domain, Range, parse_domain
 from omnic.contract.endpoints import Endpoint, ParamSpec
+from omnic.contract.files import File as File
 from omnic.contract.types import Type, parse_type
 from omnic.expr import Expr, Literal, Quantity, Size, parse
 
@@ -18,12 +19,6 @@ VERSION = 1
 
 class ManifestError(ValueError):
     """A manifest that cannot be read: another version, or not one at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    path: str  # inside the package, repository or directory the model comes from
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from omnic.contract.domains import Domain
 from omnic.contract.types import Type
 from omnic.expr import Expr, Literal
-from omnic.manifest import File
+from omnic.contract.files import File
 
 STREAM_MODES = ("token", "word", "clause", "sentence", "chunk", "whole")  # finest first
 
