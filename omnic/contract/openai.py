@@ -1,0 +1,181 @@
+"""The endpoints of OpenAI's API: every request field they define, and what omnic makes of it.
+
+A field is bound to the pipeline (`endpoints.bind`), honoured by the server itself (`Standard`), or of no use here
+(`Unused`): then values that change nothing are accepted and any other is refused by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from omnic.contract.domains import Choices, Domain, Range
+from omnic.contract.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A part of an answer. `kind` is the type of the output that fills it."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """A field that the server honours whatever the pipeline is; with `role`, where the answer can have that part."""
+
+    name: str
+    type: Type
+    default: Any = None
+    domain: Domain | None = None
+    many: int = 0
+    role: str | None = None
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """A field without effect here. `neutral` lists the values accepted (null always is); None accepts any."""
+
+    name: str
+    json: tuple[str, ...]  # JSON types it may have
+    neutral: tuple[Any, ...] | None
+    doc: str = "accepted, without effect"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """An endpoint of the API. `later` says why it cannot be served yet; all else is then left empty."""
+
+    name: str
+    path: str
+    summary: str = ""
+    input: str = ""  # the field that carries what the pipeline works on
+    input_kind: str = ""
+    input_max_chars: int | None = None
+    roles: tuple[Role, ...] = ()
+    answers: tuple[tuple[str, ...], ...] = ()  # sets of roles a request may ask for; the first is the default
+    aliases: tuple[tuple[str, str], ...] = ()  # another name of a field, and the field
+    nested: tuple[tuple[str, str], ...] = ()  # a field that the API keeps inside another: ("voice", "audio.voice")
+    standard: tuple[Standard, ...] = ()
+    unused: tuple[Unused, ...] = ()
+    later: str = ""
+
+    def role(self, name: str) -> Role:
+        return next(r for r in self.roles if r.name == name)
+
+
+DEFAULT_VOICE = "default"
+SPEECH_FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
+CHAT_FORMATS = ("wav", "mp3", "opus", "aac", "flac", "pcm16")
+
+_TEXT, _BOOL, _INT = Type("text"), Type("bool"), Type("int")
+_ONE_VOICE = Choices((DEFAULT_VOICE,))
+_STRING, _OBJECT, _ARRAY = ("string",), ("object",), ("array",)
+
+_CHAT = Api(
+    name="chat.completions",
+    path="/v1/chat/completions",
+    summary="Answer a conversation",
+    input="messages",
+    input_kind="chat",
+    roles=(Role("text", "text"), Role("audio", "audio")),
+    answers=(("text",), ("text", "audio")),
+    aliases=(("max_completion_tokens", "max_tokens"),),
+    nested=(("voice", "audio.voice"),),
+    standard=(
+        Standard("model", _TEXT, doc="the served model"),
+        Standard("modalities", _TEXT, ("text",), Choices(("text", "audio")), many=2, doc="what the answer holds"),
+        Standard("audio.voice", _TEXT, DEFAULT_VOICE, _ONE_VOICE, role="audio", doc="who speaks"),
+        Standard("audio.format", _TEXT, "wav", Choices(CHAT_FORMATS), role="audio", doc="how speech is encoded"),
+        Standard("n", _INT, 1, Range(1, 16), doc="answers to give; answer i uses seed + i"),
+        Standard("seed", Type("seed"), doc="the same seed gives the same answer; drawn at random if left out"),
+        Standard("stream", _BOOL, False, doc="send the answer as it is made, as server-sent events"),
+        Standard("stream_options.include_usage", _BOOL, False, doc="end a stream with a chunk that counts tokens"),
+    ),
+    unused=(
+        Unused("user", _STRING, None),
+        Unused("metadata", _OBJECT, None),
+        Unused("store", ("boolean",), None, "accepted; nothing is kept"),
+        Unused("safety_identifier", _STRING, None),
+        Unused("prompt_cache_key", _STRING, None),
+        Unused("prompt_cache_options", _OBJECT, None),
+        Unused("prompt_cache_retention", _STRING, None),
+        Unused("parallel_tool_calls", ("boolean",), None, "accepted; there are no tools to call"),
+        Unused("service_tier", _STRING, ("auto", "default"), "there is one tier"),
+        Unused("frequency_penalty", ("number",), (0,), "penalties are not built"),
+        Unused("presence_penalty", ("number",), (0,), "penalties are not built"),
+        Unused("logit_bias", _OBJECT, ({},), "biases are not built"),
+        Unused("logprobs", ("boolean",), (False,), "log probabilities are not reported"),
+        Unused("top_logprobs", ("integer",), (0,), "log probabilities are not reported"),
+        Unused("seed", ("integer",), (), "this pipeline pins its seed"),
+        Unused("stop", ("string", "array"), ([],), "this pipeline takes no stop strings"),
+        Unused("temperature", ("number",), (), "this pipeline leaves no choice of it to requests"),
+        Unused("top_p", ("number",), (), "this pipeline leaves no choice of it to requests"),
+        Unused("max_tokens", ("integer",), (), "this pipeline leaves no choice of it to requests"),
+        Unused("max_completion_tokens", ("integer",), (), "this pipeline leaves no choice of it to requests"),
+        Unused("audio", _OBJECT, (), "this pipeline does not speak"),
+        Unused("response_format", _OBJECT, ({"type": "text"},), "answers are plain text"),
+        Unused("tools", _ARRAY, ([],), "tools are not supported"),
+        Unused("tool_choice", ("string", "object"), ("none", "auto"), "tools are not supported"),
+        Unused("functions", _ARRAY, ([],), "tools are not supported"),
+        Unused("function_call", ("string", "object"), ("none", "auto"), "tools are not supported"),
+        Unused("prediction", _OBJECT, (), "predicted outputs are not supported"),
+        Unused("moderation", _OBJECT, (), "moderation is not supported"),
+        Unused("reasoning_effort", _STRING, ("none",), "this pipeline has no reasoning to set"),
+        Unused("verbosity", _STRING, ("medium",), "verbosity cannot be set"),
+        Unused("web_search_options", _OBJECT, (), "web search is not supported"),
+        Unused("stream_options.include_obfuscation", ("boolean",), (False,), "streams are not padded"),
+    ),
+)
+
+_SPEECH = Api(
+    name="audio.speech",
+    path="/v1/audio/speech",
+    summary="Read a text aloud",
+    input="input",
+    input_kind="text",
+    input_max_chars=4096,
+    roles=(Role("audio", "audio"),),
+    answers=(("audio",),),
+    standard=(
+        Standard("model", _TEXT, doc="the served model"),
+        Standard("voice", _TEXT, DEFAULT_VOICE, _ONE_VOICE, doc="who speaks"),
+        Standard("response_format", _TEXT, "mp3", Choices(SPEECH_FORMATS), doc="how the sound is encoded"),
+        Standard(
+            "stream_format",
+            _TEXT,
+            None,
+            Choices(("audio", "sse")),
+            doc="send sound as it is made: as one body (audio) or as server-sent events (sse); whole if left out",
+        ),
+        Standard("seed", Type("seed"), doc="the same seed gives the same sound; drawn at random if left out"),
+    ),
+    unused=(
+        Unused("seed", ("integer",), (), "this pipeline pins its seed"),
+        Unused("speed", ("number",), (1,), "this pipeline speaks at one speed"),
+        Unused("instructions", _STRING, ("",), "this pipeline takes no instructions"),
+    ),
+)
+
+
+def _later(name: str, path: str) -> Api:
+    return Api(name, path, later=f"`{name}` cannot be served yet")
+
+
+ENDPOINTS: dict[str, Api] = {
+    api.name: api
+    for api in (
+        _CHAT,
+        _SPEECH,
+        _later("completions", "/v1/completions"),
+        _later("embeddings", "/v1/embeddings"),
+        _later("images.generations", "/v1/images/generations"),
+        _later("images.edits", "/v1/images/edits"),
+        _later("audio.transcriptions", "/v1/audio/transcriptions"),
+        _later("audio.translations", "/v1/audio/translations"),
+        _later("videos", "/v1/videos"),
+        _later("realtime", "/v1/realtime"),
+    )
+}
