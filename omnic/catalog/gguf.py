@@ -76,7 +76,7 @@ def _read(path: Path, data: mmap.mmap) -> Header:
         *dims, kind, offset = struct.unpack_from(f"<{rank}QIQ", data, at + 4)
         at += 4 + 8 * rank + 12
         if kind not in BLOCKS:
-            raise CatalogError(f"{path}: tensor `{name}` has GGUF type {kind}, unknown to omnic", id="not-supported-yet")
+            raise CatalogError(f"{path}: omnic does not know type {kind} of tensor `{name}`", id="not-supported-yet")
         dtype, block, block_bytes = BLOCKS[kind]
         tensor = Tensor(name, dtype, tuple(reversed(dims)))
         if dims and dims[0] % block:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
 import re
 import sys
 from collections.abc import Iterable
@@ -35,7 +33,7 @@ def find(name: str, path: Iterable[str] | None = None) -> Package:
     for entry in sys.path if path is None else path:
         folder = Path(entry or ".")
         try:
-            names = os.listdir(folder)
+            names = [found.name for found in folder.iterdir()]
         except OSError:
             continue
         for found in names:
@@ -52,11 +50,11 @@ def _flags(name: str) -> str:
 
 def _read(name: str, root: Path, info: Path, version: str) -> Package:
     try:
-        with (info / "RECORD").open(newline="", encoding="utf-8") as file:
-            listed = [(row[0], row[2]) for row in csv.reader(file) if len(row) == 3]
+        lines = (info / "RECORD").read_text(encoding="utf-8").splitlines()
     except OSError:
         raise CatalogError(f"package `{name}` has no list of its files ({info}/RECORD)", id="model-not-found") from None
-    files = tuple(File(path, int(size)) for path, size in listed if size.isdigit() and not path.startswith(".."))
+    listed = [line.rsplit(",", 2) for line in lines if line.count(",") >= 2]  # path (quoted if odd), hash, size
+    files = tuple(File(p.strip('"'), int(n)) for p, _, n in listed if n.isdigit() and not p.startswith(".."))
     return Package(name, version, root, files, _license(info / "METADATA"))
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from omnic.contract.domains import Domain
+from omnic.contract.files import File
 from omnic.contract.types import Type
 from omnic.expr import Expr, Literal
-from omnic.contract.files import File
 
 STREAM_MODES = ("token", "word", "clause", "sentence", "chunk", "whole")  # finest first
 

@@ -1,0 +1,95 @@
+"""Checkpoints in a directory or a GGUF file: which family they are of, and the files they consist of."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from omnic.catalog import later
+from omnic.catalog.part import CatalogError, Model
+from omnic.contract.files import File
+
+_SIDE_FILES = (
+    "config.json", "generation_config.json", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
+    "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json",
+    "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+_TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
+
+
+def from_file(file: Path, root: Path, where: str) -> Model:
+    """The model of a GGUF file. `root` is the directory its name is given from."""
+    from omnic.catalog import gguf, llama_gguf
+
+    header = gguf.header(file)
+    kind = str(header.metadata.get("general.architecture"))
+    if (refusal := later.model_type(kind, where)) is not None:
+        raise refusal
+    found = llama_gguf.from_gguf(header, where)
+    files = (File(file.relative_to(root).as_posix(), file.stat().st_size),)
+    return replace(found, files=files, root=str(root), license=str(header.metadata.get("general.license", "unknown")))
+
+
+def from_folder(folder: Path, root: Path, where: str) -> Model:
+    """The model of a directory in the hub's layout, or of the one GGUF file in it."""
+    from omnic.catalog import llama, safetensors
+
+    if (folder / "model_index.json").exists():
+        raise later.diffusion(str(read_json(folder / "model_index.json").get("_class_name")), where)
+    if not (folder / "config.json").exists():
+        found = sorted(folder.glob("*.gguf"))
+        if len(found) == 1:
+            return from_file(found[0], root, where)
+        holds = f"{len(found)} GGUF files: name one of them" if found else "neither config.json nor a GGUF file"
+        raise CatalogError(f"{where} holds {holds}", id="model-not-found")
+    config = read_json(folder / "config.json")
+    kind = model_type(config, where)
+    paths = safetensors.shards(folder)
+    _complete(folder, where, bool(paths))
+    tensors = [tensor for path in paths for tensor in safetensors.header(path)]
+    generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
+    found_model = llama.from_checkpoint(kind, config, tensors, generation, f"{where}/config.json")
+    names = [folder / name for name in _SIDE_FILES if (folder / name).exists()] + list(paths)
+    files = tuple(File(p.relative_to(root).as_posix(), p.stat().st_size) for p in names)
+    return replace(found_model, files=files, root=str(root))
+
+
+def model_type(config: dict[str, Any], where: str) -> str:
+    """The model type of a config.json that omnic runs as a language model. Raises CatalogError for any other."""
+    from omnic.catalog import llama
+
+    architectures = [str(a) for a in config.get("architectures") or ()]
+    kind = config.get("model_type") or next((llama.ARCHITECTURES.get(a) for a in architectures), None)
+    if (refusal := later.model_type(str(kind), where)) is not None:
+        raise refusal
+    wrong = [a for a in architectures if a not in llama.ARCHITECTURES]
+    if kind not in llama.DEFAULTS or wrong:
+        found = f"architecture `{wrong[0]}`" if wrong else f"model type `{kind}`"
+        known = ", ".join(llama.ARCHITECTURES)
+        raise CatalogError(f"{where}: omnic does not know {found}", help=f"it knows {known}", id="unknown-family")
+    return str(kind)
+
+
+def _complete(folder: Path, where: str, weights: bool) -> None:
+    """Raises CatalogError that names the first part of the checkpoint that is not there."""
+    broken = sorted(p.name for p in folder.iterdir() if p.is_symlink() and not p.exists())
+    if broken:
+        raise CatalogError(f"{where} lacks {broken[0]}: its link points nowhere", help="fetch it again",
+                           id="model-not-found")  # fmt: skip
+    if not weights:
+        raise CatalogError(f"{where} lacks model.safetensors", id="model-not-found")
+    if not any(all((folder / name).exists() for name in names) for names in _TOKENIZERS):
+        raise CatalogError(f"{where} lacks tokenizer.json", id="model-not-found")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises CatalogError (`bad-checkpoint`) if the file holds none."""
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CatalogError(f"{path} is not JSON: {error}", id="bad-checkpoint") from None
+    if not isinstance(value, dict):
+        raise CatalogError(f"{path} does not hold a JSON object", id="bad-checkpoint")
+    return value

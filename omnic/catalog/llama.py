@@ -1,0 +1,279 @@
+"""Decoder-only language models of one shape: Llama, Qwen2 and Qwen3.
+
+They differ in biases (Qwen2 has them on q, k and v) and in norms on q and k (Qwen3). Everything the runtime needs
+to load and run one is in the `config` made here; what it could not run exactly is refused here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from typing import Any
+
+from omnic.catalog.part import CatalogError, Cost, Model, Part, Port, WeightGroup
+from omnic.catalog.safetensors import Tensor
+from omnic.catalog.sampling import sampling_keys
+from omnic.contract.types import Type
+from omnic.expr import parse
+
+_COMMON: dict[str, Any] = {
+    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "hidden_act": "silu",
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "attention_bias": False, "head_dim": None,
+    "rope_theta": 10000.0, "rope_scaling": None, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
+_QWEN: dict[str, Any] = _COMMON | {
+    "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "max_position_embeddings": 32768,
+    "use_sliding_window": False,
+}  # fmt: skip
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    # what config.json leaves out, by model type: the defaults of transformers' config classes
+    "llama": _COMMON | {
+        "vocab_size": 32000, "intermediate_size": 11008, "num_key_value_heads": None, "max_position_embeddings": 2048,
+        "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2,
+    },
+    "qwen2": _QWEN,
+    "qwen3": _QWEN | {"head_dim": 128},
+}  # fmt: skip
+_FIXED = {"qwen2": {"attention_bias": True}}  # no option there: q, k and v always have one
+
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
+DTYPES = {"bf16": ("BF16", 2), "fp32": ("F32", 4)}  # `precision`: dtype of the tensors held, bytes an element
+_STORED = ("F64", "F32", "F16", "BF16")
+_LANGUAGE_PROCESS_BYTES = 400 << 20  # torch, transformers, tokenizers; measured, see tests/catalog/test_llama.py
+
+
+# --- config -----------------------------------------------------------------------------------------------------------
+
+
+def config_of(model_type: str, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The numbers of a config.json with what it leaves out filled in. Raises CatalogError for what cannot run."""
+    given = {k: v for k, v in raw.items() if k in DEFAULTS[model_type]}
+    full = DEFAULTS[model_type] | given | _FIXED.get(model_type, {})
+    rope = raw.get("rope_parameters") or {}
+    heads = _count(full, "num_attention_heads", where)
+    config = {
+        "model_type": model_type,
+        "hidden_size": _count(full, "hidden_size", where),
+        "intermediate_size": _count(full, "intermediate_size", where),
+        "num_hidden_layers": _count(full, "num_hidden_layers", where),
+        "num_attention_heads": heads,
+        "num_key_value_heads": _count(full, "num_key_value_heads", where, heads),
+        "head_dim": _count(full, "head_dim", where, full["hidden_size"] // heads),
+        "vocab_size": _count(full, "vocab_size", where),
+        "max_position_embeddings": _count(full, "max_position_embeddings", where),
+        "rms_norm_eps": float(full["rms_norm_eps"]),
+        "rope_theta": float(rope.get("rope_theta", full["rope_theta"])),
+        "rope_scaling": _rope_scaling(rope or full["rope_scaling"] or {}, where),
+        "tie_word_embeddings": bool(full["tie_word_embeddings"]),
+        "attention_bias": bool(full["attention_bias"]),
+        "attention_output_bias": bool(full["attention_bias"]) and model_type != "qwen2",
+        "mlp_bias": bool(full.get("mlp_bias", False)),
+        "qk_norm": model_type == "qwen3",
+        "bos_token_id": full["bos_token_id"],
+        "eos_token_id": _ids(full["eos_token_id"]),
+    }
+    if config["num_attention_heads"] % config["num_key_value_heads"] or config["head_dim"] % 2:
+        raise bad_checkpoint(
+            where, f"{heads} heads, {config['num_key_value_heads']} KV heads of {config['head_dim']} do not fit"
+        )
+    for why in _cannot_run(full, raw):
+        raise CatalogError(f"{where}: omnic cannot run {why} yet", id="not-supported-yet")
+    return config
+
+
+def _count(full: Mapping[str, Any], name: str, where: str, default: int | None = None) -> int:
+    value = full[name] if full[name] is not None else default
+    if type(value) is not int or value < 1:
+        raise bad_checkpoint(where, f"`{name}` is {value!r}, not a positive whole number")
+    return value
+
+
+def _ids(value: Any) -> list[int]:
+    return [] if value is None else [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
+
+
+_LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+
+
+def _rope_scaling(rope: Mapping[str, Any], where: str) -> dict[str, Any] | None:
+    """None, or the numbers of `linear` or `llama3` scaling."""
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    needs = {"default": (), "linear": ("factor",), "llama3": _LLAMA3}.get(kind)
+    if needs is None or rope.get("partial_rotary_factor", 1.0) != 1.0:
+        what = f"rope type `{kind}`" if needs is None else "partial rotary embeddings"
+        raise CatalogError(f"{where}: omnic cannot run {what} yet", id="not-supported-yet")
+    if missing := [n for n in needs if not isinstance(rope.get(n), int | float)]:
+        raise bad_checkpoint(where, f"rope type `{kind}` needs `{missing[0]}`")
+    return {"rope_type": kind} | {n: rope[n] for n in needs} if needs else None
+
+
+def _cannot_run(full: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
+    if full["hidden_act"] != "silu":
+        yield f"activation `{full['hidden_act']}`"
+    if full.get("use_sliding_window") or "sliding_attention" in (raw.get("layer_types") or ()):
+        yield "sliding window attention"
+    if raw.get("quantization_config"):
+        yield f"checkpoints quantised with {raw['quantization_config'].get('quant_method', 'an unknown method')}"
+    if raw.get("pretraining_tp", 1) != 1:
+        yield "`pretraining_tp` other than 1"
+    if raw.get("partial_rotary_factor", 1.0) != 1.0:
+        yield "partial rotary embeddings"
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def tensors_of(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Every tensor a checkpoint of this config must have: name to shape. A tied head is no tensor of its own."""
+    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (q, hidden),
+        "self_attn.k_proj.weight": (kv, hidden),
+        "self_attn.v_proj.weight": (kv, hidden),
+        "self_attn.o_proj.weight": (hidden, q),
+        "post_attention_layernorm.weight": (hidden,),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+    }
+    if config["attention_bias"]:
+        layer |= {"self_attn.q_proj.bias": (q,), "self_attn.k_proj.bias": (kv,), "self_attn.v_proj.bias": (kv,)}
+    if config["attention_output_bias"]:
+        layer["self_attn.o_proj.bias"] = (hidden,)
+    if config["mlp_bias"]:
+        layer |= {"mlp.gate_proj.bias": (inner,), "mlp.up_proj.bias": (inner,), "mlp.down_proj.bias": (hidden,)}
+    if config["qk_norm"]:
+        layer |= {"self_attn.q_norm.weight": (dim,), "self_attn.k_norm.weight": (dim,)}
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
+    for index in range(config["num_hidden_layers"]):
+        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
+    shapes["model.norm.weight"] = (hidden,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
+    return shapes
+
+
+def checked(config: Mapping[str, Any], stored: Iterable[Tensor], where: str) -> tuple[Tensor, ...]:
+    """The tensors that will be loaded, of those `stored`. Raises CatalogError unless they are just what is needed."""
+    found = {t.name: t for t in stored}
+    for name, shape in (needed := tensors_of(config)).items():
+        if name not in found:
+            raise bad_checkpoint(where, f"tensor `{name}` is missing")
+        if found[name].shape != shape:
+            raise bad_checkpoint(
+                where, f"`{name}` is {list(found[name].shape)}; by its config it should be {list(shape)}"
+            )
+        if found[name].dtype not in _STORED:
+            raise CatalogError(
+                f"{where}: omnic cannot load `{name}` stored as {found[name].dtype} yet", id="not-supported-yet"
+            )
+    ignored = {"lm_head.weight"} if config["tie_word_embeddings"] else set()
+    for name in found.keys() - needed.keys() - ignored:
+        if not name.endswith("rotary_emb.inv_freq"):
+            raise bad_checkpoint(where, f"tensor `{name}` has no place in family `{config['model_type']}`")
+    return tuple(found[name] for name in needed)
+
+
+def digest(tensors: Iterable[Tensor]) -> str:
+    """SHA-256 of the names, dtypes and shapes of what is loaded, order aside."""
+    lines = sorted(f"{t.name} {t.dtype} {list(t.shape)}\n" for t in tensors)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def from_checkpoint(
+    model_type: str, raw: Mapping[str, Any], stored: Iterable[Tensor] | None, generation: Mapping[str, Any], where: str
+) -> Model:
+    """The model of a config.json. Without `stored` tensors, those that the config implies, in bf16."""
+    config = config_of(model_type, raw, where)
+    if stop := _ids(generation.get("eos_token_id")):
+        config["eos_token_id"] = stop
+    if stored is None:
+        stored = [Tensor(name, "BF16", shape) for name, shape in tensors_of(config).items()]
+    loaded = checked(config, stored, where)
+    return model_of(config, "safetensors", digest(loaded), generation, where)
+
+
+def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
+    """Seeded random weights for a config of class defaults and `options`."""
+    options = dict(options)
+    seed = options.pop("seed", 0)
+    known = [*DEFAULTS[model_type], "rope_parameters"]
+    for name in options:
+        if name not in known:
+            raise CatalogError(
+                f'`random("{model_type}")` has no option `{name}`',
+                help=_close(name, ["seed", *known]),
+                id="bad-model-option",
+            )
+    if type(seed) is not int or not 0 <= seed < 1 << 63:
+        raise CatalogError(f"`seed` must be a whole number from 0, not {seed!r}", id="bad-model-option")
+    where = f'random("{model_type}")'
+    config = config_of(model_type, options, where) | {"seed": seed}
+    stored = [Tensor(name, "BF16", shape) for name, shape in tensors_of(config).items()]
+    return model_of(config, "random", digest(stored), {}, where)
+
+
+def _close(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}"
+
+
+def model_of(config: dict[str, Any], format: str, header: str, generation: Mapping[str, Any], where: str) -> Model:
+    costs = tuple((precision, _cost(config, size)) for precision, (_, size) in DTYPES.items())
+    text = Port("text", Type("text"), streams=("token", "word", "clause", "sentence", "whole"))
+    messages = Port("messages", Type("chat", (Type("text"),)))
+    generate = Part(
+        "generate",
+        "generate",
+        inputs=(messages,),
+        outputs=(text,),
+        keys=sampling_keys(config["max_position_embeddings"], generation, where),
+        cost=costs[0][1],
+        costs=costs,
+        doc="answers a conversation in text",
+        max_context=config["max_position_embeddings"],
+    )
+    return Model(config["model_type"], format, {"generate": generate}, config, origin=where, digest=header)
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+
+def _cost(config: Mapping[str, Any], size: int) -> Cost:
+    """What it takes to hold and run the model with elements of `size` bytes.
+
+    Weights are the loaded tensors, all in one dtype. A token's KV is one key and one value a layer. Activations are
+    the largest set alive at once in one layer's forward over `tokens` rows (residual and norm, in fp32 inside the
+    norm; q, k, v before and after rotation; gate, up and their product; attention scores over `context`), plus fp32
+    logits of `batch` rows and what sorting them for top-p takes.
+    """
+    groups: dict[str, int] = {"embedding": 0, "layers": 0, "head": 0}
+    for name, shape in tensors_of(config).items():
+        group = "layers" if ".layers." in name else "embedding" if "embed" in name else "head"
+        groups[group] += prod(shape) * size
+    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
+    q, kv = heads * dim, config["num_key_value_heads"] * dim
+    row = size * (3 * hidden + 2 * (q + 2 * kv) + 3 * inner) + 8 * hidden
+    matmuls = 2 * (sum(prod(s) for n, s in tensors_of(config).items() if "embed" not in n and len(s) == 2))
+    head = 2 * config["vocab_size"] * hidden if config["tie_word_embeddings"] else 0
+    return Cost(
+        weights=tuple(WeightGroup(name, total) for name, total in groups.items()),
+        kv_bytes_per_token=2 * layers * kv * size,
+        activation_bytes=parse(f"tokens * ({row} + context * {4 * heads}) + batch * {24 * config['vocab_size']}"),
+        flops_per_token=parse(f"{matmuls + head} + context * {4 * layers * q}"),
+        process_bytes=_LANGUAGE_PROCESS_BYTES,
+    )
+
+
+def bad_checkpoint(where: str, why: str) -> CatalogError:
+    return CatalogError(f"{where}: {why}", id="bad-checkpoint")
