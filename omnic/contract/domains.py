@@ -121,6 +121,12 @@ def within(inner: Domain, outer: Domain) -> bool:
 def parse_domain(text: str) -> Domain:
     """The domain in `text`, in the syntax that `str` prints. Raises ExprError."""
     reader = Reader(text)
+    domain = domain_from(reader)
+    reader.end()
+    return domain
+
+
+def domain_from(reader: Reader) -> Domain:
     if reader.take("["):
         values: list[Any] = []
         while not reader.take("]"):
@@ -128,13 +134,11 @@ def parse_domain(text: str) -> Domain:
             if not reader.take(","):
                 reader.expect("]")
                 break
-        reader.end()
         return Choices(tuple(values))
     low = _signed(reader)
     reader.expect("..")
     high = _signed(reader)
     step = _signed(reader) if reader.take("step") else None
-    reader.end()
     return Range(low, high, step)
 
 
