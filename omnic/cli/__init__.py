@@ -1,0 +1,1 @@
+"""The command line. `fast` answers `check`, `fmt` and `--version`; `app` holds every command."""

@@ -1,0 +1,222 @@
+"""`omnic plan`, `opt`, `build` and `graph`: the phases of the compiler, one command for each way to look at them."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from omnic.cli import files, language, later
+from omnic.cli.arguments import Deploy, File, Sets, Target
+from omnic.cli.refusal import Refusal
+
+if TYPE_CHECKING:
+    from omnic.diagnostics import Sink
+    from omnic.driver import BuildResult, Planned
+    from omnic.passes import Pass
+
+
+class Picture(StrEnum):
+    """What a picture is written as."""
+
+    svg = "svg"
+    html = "html"
+    mermaid = "mermaid"
+
+
+def plan(
+    file: File,
+    deploy: Deploy = None,
+    target: Target = None,
+    set: Sets = None,
+    json: Annotated[bool, typer.Option("--json", help="The plan as JSON.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Not in this version: what was rejected, and at what cost.")
+    ] = False,
+    compare: Annotated[
+        str | None,
+        typer.Option("--compare", metavar="OTHER", help="Not in this version: hold two plans side by side."),
+    ] = None,
+    stage: Annotated[str | None, typer.Argument(hidden=True)] = None,
+) -> None:
+    """Show what would run where, how many bytes it takes, and why; nothing is loaded.
+
+    \b
+    Example:
+      omnic plan pipelines/assistant.omni
+      omnic plan pipelines/assistant.omni --target gpu:h200 --set think.slots=32 --json
+    """
+    if explain:
+        later.refuse("omnic plan --explain")
+    if compare is not None:
+        later.refuse("omnic plan --compare")
+    if stage is not None:
+        raise typer.BadParameter(f"one file at a time; what is `{stage}`?")
+    from omnic.passes.report import plan_json, plan_markdown
+
+    planned = planned_of(file, deploy, target, tuple(set or ()))
+    print((plan_json if json else plan_markdown)(planned.pipeline, planned.context).rstrip("\n"))
+
+
+def opt(
+    file: File,
+    passes: Annotated[
+        str | None,
+        typer.Option(
+            "-p",
+            "--passes",
+            metavar="SPECS",
+            help="The passes to run, in order: 'slice,place{reserve=0.1}'. Left out: all of them. "
+            "An empty one: none, which shows the pipeline as lowered.",
+            show_default=False,
+        ),
+    ] = None,
+    print_after: Annotated[
+        str | None,
+        typer.Option(
+            "--print-after", metavar="all|NAME", help="Print the IR after each pass, or after one.", show_default=False
+        ),
+    ] = None,
+    deploy: Deploy = None,
+    target: Target = None,
+    set: Sets = None,
+) -> None:
+    """Show the IR after given passes.
+
+    \b
+    Example:
+      omnic opt pipelines/assistant.omni -p slice,stream
+      omnic opt pipelines/assistant.omni -p 'place{reserve=0.1}' --print-after all
+    """
+    from omnic.ir.text import dump
+    from omnic.passes import parse_spec
+
+    try:
+        chosen = None if passes is None else parse_spec(passes)
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    planned = planned_of(file, deploy, target, tuple(set or ()), passes=chosen, print_after=print_after)
+    print(dump(planned.pipeline).rstrip("\n"))
+
+
+def build(
+    file: File,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="Where to put it. Left out: build/NAME.", show_default=False),
+    ] = None,
+    deploy: Deploy = None,
+    target: Target = None,
+    set: Sets = None,
+    locked: Annotated[
+        bool, typer.Option("--locked", help="Refuse if anything differs from what omnic.lock in DIR records.")
+    ] = False,
+    no_engines: Annotated[
+        bool, typer.Option("--no-engines", help="Leave out engine artefacts; they are made on the first start.")
+    ] = False,
+) -> None:
+    """Compile a pipeline into a directory that serves without the compiler.
+
+    \b
+    Example:
+      omnic build pipelines/assistant.omni -o build/assistant
+      omnic serve build/assistant
+    """
+    made = built(file, out, deploy, target, tuple(set or ()), locked=locked)
+    pipeline = made.planned.pipeline
+    endpoints = ", ".join(endpoint.name for endpoint in pipeline.endpoints) or "no endpoints"
+    print(f"{made.out}: {'built' if made.changed else 'up to date'}, {pipeline.name} on {pipeline.target}: {endpoints}")
+
+
+def graph(
+    file: File,
+    format: Annotated[Picture, typer.Option("--format", help="What to write.")] = Picture.svg,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="PATH", help="Write to a file, not to the terminal.", show_default=False),
+    ] = None,
+    deploy: Deploy = None,
+    target: Target = None,
+    set: Sets = None,
+) -> None:
+    """Draw the planned graph: stages with where and how they run, edges with what flows and how.
+
+    \b
+    Example:
+      omnic graph pipelines/assistant.omni -o assistant.svg
+      omnic graph pipelines/assistant.omni --format mermaid
+    """
+    from omnic.cli.picture import html, mermaid, svg
+    from omnic.cli.picture.graph import of
+
+    drawing = of(planned_of(file, deploy, target, tuple(set or ())).pipeline)
+    text = {Picture.svg: svg.draw, Picture.html: html.draw, Picture.mermaid: mermaid.draw}[format](drawing)
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        files.write(out, text.encode())
+
+
+def planned_of(
+    file: str,
+    deploy: str | None,
+    target: str | None,
+    sets: tuple[str, ...],
+    *,
+    passes: tuple[Pass, ...] | None = None,
+    print_after: str | None = None,
+) -> Planned:
+    """The pipeline of a file after `passes` (all if None), its warnings printed. Leaves with 1 if it has errors."""
+    from omnic import driver
+    from omnic.diagnostics import Sink
+
+    sink = Sink()
+    path = _readable(file)
+    front = driver.front(path, sink, deploy=deploy, target=target, sets=sets)
+    planned = driver.plan(front, sink, passes=passes, print_after=print_after) if front else None
+    return _or_leave(planned, sink)
+
+
+def built(
+    file: str,
+    out: Path | None,
+    deploy: str | None = None,
+    target: str | None = None,
+    sets: tuple[str, ...] = (),
+    *,
+    locked: bool = False,
+) -> BuildResult:
+    """The file compiled into `out` (`build/NAME` if None), its warnings printed. Leaves with 1 if it has errors."""
+    from omnic import driver
+    from omnic.codegen.files import Occupied
+    from omnic.diagnostics import Sink
+    from omnic.runtime.errors import Stale
+
+    sink = Sink()
+    path = _readable(file)
+    out = out or Path("build") / path.stem
+    try:
+        result = driver.build(path, out, sink, deploy=deploy, target=target, sets=sets, locked=locked)
+    except (Stale, Occupied) as error:
+        raise Refusal(str(error), 1) from None
+    return _or_leave(result, sink)
+
+
+def _readable(file: str) -> Path:
+    if file == files.STDIN:
+        raise Refusal("only `check` and `fmt` read standard input; name a file")
+    files.read_text(file)  # says in one line why a file cannot be read
+    return Path(file)
+
+
+T = TypeVar("T")
+
+
+def _or_leave(result: T | None, sink: Sink) -> T:
+    language.report(sink.diagnostics, stream=sys.stderr)
+    if result is None:
+        raise typer.Exit(1)
+    return result

@@ -1,0 +1,93 @@
+"""A build loaded into this process, as `run` and `chat` use it: no server, no worker."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omnic.cli.refusal import Refusal
+
+if TYPE_CHECKING:
+    from omnic.manifest import Manifest
+    from omnic.runtime.pipeline import Pipeline
+
+Show = Callable[[str, int, int], None]
+"""Called while a stage loads: its name, bytes loaded, bytes to load."""
+
+
+def manifest_of(build: Path) -> Manifest:
+    """The manifest of a build directory that still matches what it was made from. Raises Refusal."""
+    from omnic import installed, manifest
+
+    if build.is_file():
+        raise Refusal(f"{build} is a file; compile it first: omnic build {build}")
+    try:
+        content = manifest.read(build)
+        installed.require("serve")
+        from omnic.runtime import lock
+        from omnic.runtime.errors import Stale
+
+        try:
+            lock.verify(build)
+        except Stale as stale:
+            raise Refusal(str(stale), 1) from None
+    except (manifest.ManifestError, installed.Unmet) as error:
+        raise Refusal(str(error)) from None
+    return content
+
+
+@asynccontextmanager
+async def loaded(build: Path, manifest: Manifest) -> AsyncIterator[Pipeline]:
+    """The generated pipeline with its stages loaded; progress goes to standard error. Raises Refusal."""
+    from omnic.runtime.weights import Missing
+
+    generated = _generated(build, manifest)
+    began = time.monotonic()
+    async with AsyncExitStack() as stack:
+        try:
+            with progress() as show:
+                pipeline = await stack.enter_async_context(generated.load(progress=show))
+        except Missing as missing:
+            raise Refusal(str(missing)) from None
+        print(f"loaded in {time.monotonic() - began:.1f} s", file=sys.stderr)
+        yield pipeline
+
+
+def _generated(build: Path, manifest: Manifest) -> type[Pipeline]:
+    name = f"omnic_build_{manifest.pipeline}"
+    spec = importlib.util.spec_from_file_location(name, build.resolve() / "pipeline.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # the generated class finds its own directory through it
+    spec.loader.exec_module(module)
+    generated: type[Pipeline] = getattr(module, manifest.class_name)
+    return generated
+
+
+@contextmanager
+def progress() -> Iterator[Show]:
+    """Shows loading on standard error: bars on a terminal, else one line for each stage that is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("loading {task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    tasks: dict[str, TaskID] = {}
+
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            finished = bars.tasks[tasks[stage]].finished
+            bars.update(tasks[stage], completed=done, total=total)
+            if bars.disable and done >= total and not finished:
+                print(f"loaded {stage}: {total / (1 << 20):.0f} MiB", file=sys.stderr)
+
+        yield show

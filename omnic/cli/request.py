@@ -1,0 +1,146 @@
+"""One request from the command line: `--in NAME=VALUE` and `--out NAME=file`, held against the build's contract."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from omnic.cli import files
+from omnic.cli.refusal import Refusal
+from omnic.contract.endpoints import Endpoint, Field, Slice
+from omnic.contract.validate import Violation, validate
+from omnic.manifest import Manifest
+
+TERMINAL = "-"  # as the file of an output: standard output
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The generated method to call, with what, and where each output goes (a path, or `-`)."""
+
+    method: str
+    arguments: dict[str, Any]
+    outputs: dict[str, str]
+
+
+def request(manifest: Manifest, given: Iterable[str], wanted: Iterable[str]) -> Request:
+    """The request that `NAME=VALUE` and `NAME=file` words ask for. Raises Refusal.
+
+    A value that starts with `@` names a file that holds it, `@@` stands for `@`. Of the endpoints that take these
+    names, the first that gives these outputs; of its slices, the one with the fewest stages.
+    """
+    values = {name: _value(text) for name, text in _pairs(given, "--in")}
+    outputs = dict(_pairs(wanted, "--out"))
+    for name in outputs:
+        if name not in manifest.outputs:
+            raise Refusal(f"--out {name}: {manifest.pipeline} gives {_listed(manifest.outputs)}")
+    endpoint, named = _endpoint(manifest, values.keys())
+    chosen = _slice(manifest, endpoint, outputs)
+    outputs = outputs or {name: TERMINAL for name in chosen.outputs if manifest.outputs[name].kind == "text"}
+    body = _nested({field.name: _parsed(field, values[name]) for name, field in named.items()})
+    if endpoint.field("modalities") is not None:
+        body["modalities"] = [role for role, output in endpoint.outputs if output in chosen.outputs]
+    try:
+        accepted = validate(endpoint, body, manifest.requires)
+    except Violation as violation:
+        raise Refusal(f"--in: {violation.message}") from None
+    arguments = dict(accepted.arguments)
+    if "seed" in chosen.arguments and accepted.options.get("seed") is not None:
+        arguments["seed"] = accepted.options["seed"]
+    return Request(chosen.method, arguments, outputs)
+
+
+def _pairs(words: Iterable[str], option: str) -> Iterator[tuple[str, str]]:
+    seen = set()
+    for word in words:
+        name, given, value = word.partition("=")
+        if not name or not given or not value:
+            raise Refusal(f"{option} takes NAME={'VALUE' if option == '--in' else 'file'}, not `{word}`")
+        if name in seen:
+            raise Refusal(f"{option} {name} is given twice")
+        seen.add(name)
+        yield name, value
+
+
+def _value(text: str) -> str:
+    if text.startswith("@@"):
+        return text[1:]
+    return files.read_text(text[1:]) if text.startswith("@") else text
+
+
+def _names(endpoint: Endpoint) -> dict[str, Field]:
+    """What a field may be called here: as in a request, or as the pipeline calls what takes its value."""
+    found: dict[str, Field] = {}
+    for field in endpoint.fields:
+        if field.target == "server":
+            continue
+        kind, _, name = field.target.partition(" ")
+        own = endpoint.entry if kind == "entry" else name
+        for word in filter(None, (field.name, own)):
+            found.setdefault(word, field)
+    return found
+
+
+def _endpoint(manifest: Manifest, given: Iterable[str]) -> tuple[Endpoint, dict[str, Field]]:
+    """The first endpoint that takes all the given names and misses no required one, with the field of each name."""
+    takes: list[str] = []
+    for endpoint in manifest.endpoints:
+        names = _names(endpoint)
+        takes += [f"{endpoint.name} takes {_listed(names)}"]
+        named = {name: names[name] for name in given if name in names}
+        met = {field.argument for field in named.values()}
+        if named.keys() == set(given) and all(f.argument in met for f in endpoint.fields if f.required):
+            return endpoint, named
+    if not takes:
+        raise Refusal(f"{manifest.pipeline} serves no endpoint, so there is nothing to run")
+    raise Refusal(f"--in {', '.join(given) or 'is missing'}: {'; '.join(takes)}")
+
+
+def _slice(manifest: Manifest, endpoint: Endpoint, outputs: Mapping[str, str]) -> Slice:
+    by_size = sorted(endpoint.slices, key=lambda s: len(s.stages))
+    fitting = [s for s in by_size if outputs.keys() <= set(s.outputs)] if outputs else list(endpoint.slices)
+    if not fitting:
+        offers = " or ".join(_listed(s.outputs, " and ") for s in endpoint.slices)
+        raise Refusal(f"--out {', '.join(outputs)}: with this input {endpoint.name} gives {offers}")
+    chosen = fitting[0]
+    silent = [name for name in chosen.outputs if manifest.outputs[name].kind != "text"]
+    if not outputs and len(silent) == len(chosen.outputs):
+        raise Refusal(f"say where the {manifest.outputs[silent[0]].kind} goes: --out {silent[0]}={silent[0]}.wav")
+    return chosen
+
+
+def _parsed(field: Field, text: str) -> Any:
+    """The value as a request body would carry it; a wrong one is left to the contract, which says what is wrong."""
+    kind = field.type.kind
+    if kind == "chat":
+        if text.lstrip().startswith("["):
+            return _json(text)
+        return [{"role": "user", "content": text}]
+    if field.many:
+        return _json(text) if text.lstrip().startswith("[") else [text]
+    return text if kind in ("text", "enum", "size") else _json(text)
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """`{"audio.voice": v}` as `{"audio": {"voice": v}}`."""
+    body: dict[str, Any] = {}
+    for name, value in flat.items():
+        outer, dot, inner = name.partition(".")
+        if dot:
+            body.setdefault(outer, {})[inner] = value
+        else:
+            body[name] = value
+    return body
+
+
+def _listed(names: Iterable[str], word: str = ", ") -> str:
+    return word.join(f"`{name}`" for name in names)
