@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from omnic.contract.domains import Choices, Domain, Range, parse_domain
-from omnic.contract.endpoints import Endpoint, ParamSpec
+from omnic.contract.domains import Choices, Range, parse_domain
+from omnic.contract.endpoints import Endpoint, Field, ParamSpec
 from omnic.contract.files import File as File
 from omnic.contract.types import Type, parse_type
-from omnic.expr import Expr, Literal, Quantity, Size, parse
+from omnic.expr import Expr, ExprError, Quantity, Size, parse
 
 VERSION = 1
 
@@ -87,12 +88,6 @@ class Manifest:
 _TEXT = (Type, Range, Choices, Size, Quantity, Expr)  # carried as text, in the syntax of the language
 
 
-def _encode(value: Any) -> Any:
-    if isinstance(value, _TEXT):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no place in a manifest")
-
-
 def dump(manifest: Manifest) -> bytes:
     """The manifest as indented JSON, keys in order of declaration."""
     return msgspec.json.format(msgspec.json.encode(_plain(manifest)), indent=2) + b"\n"
@@ -111,31 +106,62 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _decode(kind: type, value: Any) -> Any:
-    if kind is Type:
-        return parse_type(value)
-    if kind in (Range, Choices) or kind == Domain:
-        return parse_domain(value)
-    if kind is Expr:
-        return parse(value)
-    raise TypeError(f"cannot read a {kind} from a manifest")
+def _read(kind: Any, value: Any, at: str) -> Any:
+    """`value`, as JSON gave it, as a `kind`. Raises ManifestError, which names the place."""
+    options = get_args(kind)
+    if kind is Any:
+        return value
+    if get_origin(kind) in (Union, UnionType):
+        if value is None and NoneType in options:
+            return None
+        return _read(Range if Range in options else options[0], value, at)
+    if kind in (Type, Range, Expr):
+        try:
+            return {Type: parse_type, Range: parse_domain, Expr: parse}[kind](value)
+        except (ExprError, TypeError) as error:
+            raise ManifestError(f"damaged manifest: {at}: {error}") from None
+    if is_dataclass(kind) and isinstance(value, dict):
+        return _record(kind, value, at)
+    if get_origin(kind) is tuple and isinstance(value, list):
+        kinds = [options[0]] * len(value) if options[-1] is Ellipsis else list(options)
+        if len(kinds) == len(value):
+            return tuple(_read(k, v, f"{at}[{i}]") for i, (k, v) in enumerate(zip(kinds, value, strict=True)))
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return {name: _read(options[1], item, f"{at}.{name}") for name, item in value.items()}
+    if isinstance(kind, type) and isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    raise ManifestError(f"damaged manifest: {at} is not what it should be")
 
 
-T = TypeVar("T")
+def _record(kind: Any, value: dict[str, Any], at: str) -> Any:
+    hints = get_type_hints(kind)
+    missing = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    for name in [n for n in missing if n not in value] + [n for n in value if n not in hints]:
+        raise ManifestError(f"damaged manifest: {at}.{name} is {'missing' if name in missing else 'unknown'}")
+    given = {name: _read(hints[name], item, f"{at}.{name}") for name, item in value.items()}
+    if kind in (Field, ParamSpec):
+        given["default"] = _default(given["type"], given.get("default"))
+    return kind(**given)
+
+
+def _default(type_: Type, value: Any) -> Any:
+    if type_.kind == "size" and isinstance(value, str):
+        return parse_domain(f"[{value}]").values[0]  # type: ignore[union-attr]  # a list gives Choices
+    return tuple(value) if isinstance(value, list) else value
 
 
 def load(data: bytes) -> Manifest:
     """The manifest in `data`. Raises ManifestError."""
     try:
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("version")
+        content = msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise ManifestError(f"not a manifest: {error}") from None
-    if version != VERSION:
-        raise ManifestError(f"manifest version {version}, this omnic reads version {VERSION}: build again")
-    try:
-        return msgspec.json.decode(data, type=Manifest, dec_hook=_decode)
-    except msgspec.ValidationError as error:
-        raise ManifestError(f"damaged manifest: {error}") from None
+    if content.get("version") != VERSION:
+        raise ManifestError(
+            f"manifest version {content.get('version')}, this omnic reads version {VERSION}: build again"
+        )
+    manifest: Manifest = _record(Manifest, content, "manifest")
+    return manifest
 
 
 def read(path: Path) -> Manifest:
