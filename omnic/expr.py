@@ -129,8 +129,8 @@ BINARY: dict[str, int] = {
     "==": 4, "!=": 4, "<=": 4, ">=": 4, "<": 4, ">": 4,
     "+": 5, "-": 5, "*": 6, "/": 6,
 }  # fmt: skip
-_UNARY = {"not": 3, "-": 7}
-_CONSTANTS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
+UNARY = {"not": 3, "-": 7}
+CONSTANTS: dict[str, bool | None] = {"none": None, "true": True, "false": False}
 FUNCTIONS: dict[str, Callable[..., Any]] = {"ceil": math.ceil, "floor": math.floor, "min": min, "max": max}
 
 
@@ -280,13 +280,13 @@ def _print(expr: Expr, outer: int) -> str:
     match expr:
         case Literal(value=value):
             text = format_value(value)
-            return f"({text})" if isinstance(value, int | float) and value < 0 and outer >= _UNARY["-"] else text
+            return f"({text})" if isinstance(value, int | float) and value < 0 and outer >= UNARY["-"] else text
         case Name(path=path):
             return ".".join(path)
         case Call(function=function, args=args):
             return f"{function}({', '.join(_print(a, 0) for a in args)})"
         case Unary(op=op, operand=operand):
-            power = _UNARY[op]
+            power = UNARY[op]
             text = f"{op} {_print(operand, power)}" if op == "not" else f"-{_print(operand, power)}"
         case Binary(op=op, left=left, right=right):
             power = BINARY[op]
@@ -302,11 +302,11 @@ def _print(expr: Expr, outer: int) -> str:
 _TOKEN = re.compile(
     r"""\s*(?:
     (?P<size>\d+x\d+(?:x\d+)?(?![A-Za-z0-9_]))
-  | (?P<quantity>\d+(?:\.\d+)?(?:[A-Za-z][A-Za-z/]*)(?![A-Za-z0-9_]))
+  | (?P<quantity>\d+(?:\.\d+)?(?!e[+-]?\d)[A-Za-z][A-Za-z/]*(?![A-Za-z0-9_]))
   | (?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![A-Za-z0-9_]))
   | (?P<string>"(?:[^"\\\n]|\\.)*")
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
-  | (?P<op><=|>=|==|!=|->|\.\.|[-+*/<>(),.@=?\[\]:{}])
+  | (?P<op><=|>=|==|!=|->|\.\.|[-+*/<>(),.@=?\[\]:{}%!])
 )""",
     re.VERBOSE,
 )
@@ -321,8 +321,8 @@ class Token:
 
 def tokenize(text: str) -> list[Token]:
     """The tokens of `text`, ending in one of kind `end`. Raises ExprError."""
-    tokens, at = [], 0
-    while at < len(text.rstrip()):
+    tokens, at, end = [], 0, len(text.rstrip())
+    while at < end:
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
             raise ExprError(f"unexpected `{text[at:].strip()[:1]}` at column {at + 1} of `{text}`")
@@ -411,14 +411,14 @@ def _prefix(reader: Reader) -> Expr:
         inner = parse_from(reader)
         reader.expect(")")
         return inner
-    if token.text in _UNARY:
-        operand = parse_from(reader, _UNARY[token.text])
+    if token.text in UNARY:
+        operand = parse_from(reader, UNARY[token.text])
         if token.text == "-" and isinstance(operand, Literal) and type(operand.value) in (int, float):
             return Literal(-operand.value)  # type: ignore[operator]  # checked above
         return Unary(token.text, operand)
     if token.kind == "name" and token.text not in BINARY:
-        if token.text in _CONSTANTS:
-            return Literal(_CONSTANTS[token.text])
+        if token.text in CONSTANTS:
+            return Literal(CONSTANTS[token.text])
         if reader.take("("):
             args: list[Expr] = []
             while not reader.take(")"):
