@@ -202,12 +202,19 @@ class _Body:
             if f"{stage.name}.{port}" == self.endpoint.entry:
                 yield py.call(f"{channel.name} = flow.given", [self._entry_name(), *args], comment, indent=8)
             elif "." not in channel.source:
-                yield py.call(f"{channel.name} = flow.given", [py.identifier(channel.source), *args], comment, indent=8)
+                name = py.identifier(channel.source)
+                absent = f" if {name} is not None else None" if self._unguarded(stage, channel.source) else ""
+                yield py.call(f"{channel.name} = flow.given", [name, *args], absent + comment, indent=8)
             elif (producer := channel.source.rsplit(".", 1)[0]) in self.slice_.stages:
                 out = py.identifier(channel.source.rsplit(".", 1)[1])
                 made = py.call(f"{attribute(producer)}.{out}.channel", [f"window={_window(channel)}", *args])
                 missing = self.guards[producer] and not set(self.guards[producer]) <= set(self.guards[stage.name])
                 yield f"{channel.name} = {made}{f' if {attribute(producer)} else None' if missing else ''}{comment}"
+
+    def _unguarded(self, stage: Stage, given: str) -> bool:
+        """Whether a pipeline input may be absent where the stage runs all the same."""
+        optional = any(i.name == given and i.type.optional for i in self.pipeline.inputs)
+        return optional and given not in self.guards[stage.name]
 
     def _channel(self, source: str) -> Channel | None:
         return next((c for c in self.pipeline.channels if c.name == source), None)
