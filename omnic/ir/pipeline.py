@@ -1,4 +1,4 @@
-"""The pipeline as a value: frozen records and tuples. A pass maps one to another; equality ignores spans and reasons."""
+"""The pipeline as a value: frozen records and tuples. A pass maps one to another; spans and reasons do not count."""
 
 from __future__ import annotations
 
