@@ -75,7 +75,6 @@ def fmt(
 
 for command in (
     starting.init,
-    compiling.plan,
     compiling.opt,
     compiling.build,
     compiling.graph,
@@ -87,5 +86,6 @@ for command in (
     surveying.doctor,
 ):
     app.command()(command)
+app.command(context_settings={"allow_extra_args": True})(compiling.plan)
 app.add_typer(surveying.cache, name="cache")
 later.register(app)

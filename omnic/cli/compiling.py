@@ -28,6 +28,7 @@ class Picture(StrEnum):
 
 
 def plan(
+    context: typer.Context,
     file: File,
     deploy: Deploy = None,
     target: Target = None,
@@ -40,9 +41,10 @@ def plan(
         str | None,
         typer.Option("--compare", metavar="OTHER", help="Not in this version: hold two plans side by side."),
     ] = None,
-    stage: Annotated[str | None, typer.Argument(hidden=True)] = None,
 ) -> None:
-    """Show what would run where, how many bytes it takes, and why; nothing is loaded.
+    """Show what would run where, how many bytes, and why.
+
+    Nothing is loaded, and the target need not be there.
 
     \b
     Example:
@@ -53,8 +55,8 @@ def plan(
         later.refuse("omnic plan --explain")
     if compare is not None:
         later.refuse("omnic plan --compare")
-    if stage is not None:
-        raise typer.BadParameter(f"one file at a time; what is `{stage}`?")
+    if context.args:  # taken at all because of `--explain STAGE`
+        raise typer.BadParameter(f"one file at a time; what is `{context.args[0]}`?")
     from omnic.passes.report import plan_json, plan_markdown
 
     planned = planned_of(file, deploy, target, tuple(set or ()))
@@ -115,10 +117,12 @@ def build(
         bool, typer.Option("--locked", help="Refuse if anything differs from what omnic.lock in DIR records.")
     ] = False,
     no_engines: Annotated[
-        bool, typer.Option("--no-engines", help="Leave out engine artefacts; they are made on the first start.")
+        bool, typer.Option("--no-engines", help="Make no engine artefacts; the cpu target has none to make.")
     ] = False,
 ) -> None:
-    """Compile a pipeline into a directory that serves without the compiler.
+    """Compile a pipeline into a directory that serves.
+
+    What is in it is code to read; serving it needs omnic[serve] and none of the compiler.
 
     \b
     Example:
@@ -142,7 +146,9 @@ def graph(
     target: Target = None,
     set: Sets = None,
 ) -> None:
-    """Draw the planned graph: stages with where and how they run, edges with what flows and how.
+    """Draw the planned graph as svg, html or mermaid.
+
+    Stages show where and how they run, edges what flows along them and in which pieces.
 
     \b
     Example:

@@ -41,7 +41,9 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run one request in this process: text is printed as it is made, sound is written to a file.
+    """Run one request in this process.
+
+    Text is printed as it is made, sound is written to a file; times go to standard error.
 
     \b
     Example:

@@ -34,9 +34,9 @@ def init(
     ] = Template.assistant,
     into: Annotated[Path, typer.Option("--into", metavar="DIR", help="Where to put the files.")] = Path(),
 ) -> None:
-    """Write a small pipeline that checks, builds and runs; files that exist are left alone.
+    """Write a small pipeline that checks, builds and runs.
 
-    Templates: assistant, chat, speech, python-stage.
+    Templates: assistant, chat, speech, python-stage. Files that exist are left alone.
 
     \b
     Example:

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-SHELVES = {"weights": "converted weights", "digests": "hashes of weight files"}  # only these are ever removed
+SHELVES = {"checkpoints": "converted weights", "digests": "hashes of weight files"}  # only these are ever removed
 
 
 @dataclass(frozen=True, slots=True)

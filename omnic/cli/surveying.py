@@ -21,7 +21,9 @@ def models(
         ),
     ] = None,
 ) -> None:
-    """List the models that omnic knows, or one model's parts with their ports and keys.
+    """List the models that omnic knows, or one in detail.
+
+    In detail: the parts that stages can be, their ports and keys with types, ranges and defaults.
 
     \b
     Example:
@@ -44,7 +46,9 @@ def targets(
         ),
     ] = None,
 ) -> None:
-    """List the device presets that `--target` and deploy blocks may name.
+    """List the device presets that a target may name.
+
+    They serve --target and the `target =` of deploy blocks.
 
     \b
     Example:
@@ -58,7 +62,7 @@ def targets(
 
 
 def doctor() -> None:
-    """Say what is installed here, what is missing or too old, and how to mend it.
+    """Say what is installed, what is missing, and the fix.
 
     Exits with 1 if the compiler itself cannot work as installed; a missing extra is not an error.
 
@@ -78,7 +82,7 @@ def doctor() -> None:
 
 
 cache = typer.Typer(
-    help="What omnic keeps to save work: all of it can be made again.\n\n"
+    help="What omnic keeps to save work.\n\nAll of it can be made again.\n\n"
     "\b\nExample:\n  omnic cache ls\n  omnic cache clear",
     rich_markup_mode=None,
     no_args_is_help=True,
