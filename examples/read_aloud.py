@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from pathlib import Path
 
 from openai import OpenAI
 
@@ -12,7 +13,7 @@ file = sys.argv[2] if len(sys.argv) > 2 else "speech.wav"
 
 began = time.monotonic()
 with (
-    open(file, "wb") as out,  # noqa: PTH123 - the shortest way to say it
+    Path(file).open("wb") as out,
     client.audio.speech.with_streaming_response.create(
         model="assistant", voice="default", input=text, response_format="wav", stream_format="audio"
     ) as response,

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from omnic import __version__, installed
-from omnic.cli.sizes import size
+from omnic import __version__, installed, target
+from omnic.target import memory_text
 
 OK, BROKEN, MISSING, NOTE = "ok", "broken", "missing", "note"
 EXTRAS = {
@@ -85,9 +85,9 @@ def _unmet(needs: list[installed.Need]) -> str:
 
 
 def _devices() -> Iterator[Finding]:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding(OK, "cpu", f"{cores} cores, {size(memory)} of memory")
+    here = target.cpu().host
+    free = f"{memory_text(here.memory_bytes)} of memory, {memory_text(here.free_bytes)} free"
+    yield Finding(OK, "cpu", f"{target.machine_cores()} cores, {free}")
     gpus = _nvidia()
     for number, gpu in enumerate(gpus):
         yield Finding(OK, f"gpu {number}", gpu)
@@ -117,9 +117,9 @@ def _places() -> Iterator[Finding]:
 
     path = root()
     existing = next(p for p in (path, *path.parents) if p.exists())
-    held = size(sum(shelf.bytes for shelf in shelves()))
+    held = memory_text(sum(shelf.bytes for shelf in shelves()))
     if os.access(existing, os.W_OK):
-        free = size(shutil.disk_usage(existing).free)
+        free = memory_text(shutil.disk_usage(existing).free)
         yield Finding(OK, "cache", f"{path}: {held}, {free} free on its disk")
     else:
         yield Finding(MISSING, "cache", f"{path} cannot be written", "set OMNIC_CACHE to a directory of yours")

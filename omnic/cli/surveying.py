@@ -97,13 +97,13 @@ def cache_list() -> None:
     Example:
       omnic cache ls
     """
-    from omnic.cli.sizes import size
     from omnic.cli.storage import root, shelves
+    from omnic.target import memory_text
 
     print(root())
     for shelf in shelves():
         count = f"{shelf.files} file{'' if shelf.files == 1 else 's'}"
-        print(f"  {shelf.name:<12} {size(shelf.bytes):>10}  {count}: {shelf.doc}")
+        print(f"  {shelf.name:<12} {memory_text(shelf.bytes):>10}  {count}: {shelf.doc}")
 
 
 @cache.command("clear")
@@ -116,8 +116,8 @@ def cache_clear(
     Example:
       omnic cache clear --yes
     """
-    from omnic.cli.sizes import size
     from omnic.cli.storage import clear, root, shelves
+    from omnic.target import memory_text
 
     total = sum(shelf.bytes for shelf in shelves())
     if not total:
@@ -126,6 +126,6 @@ def cache_clear(
     if not yes:
         if not sys.stdin.isatty():
             raise Refusal("not asked and not told: add --yes to clear the cache without a terminal")
-        typer.confirm(f"Remove {size(total)} from {root()}?", abort=True)
+        typer.confirm(f"Remove {memory_text(total)} from {root()}?", abort=True)
     clear()
-    print(f"removed {size(total)} from {root()}")
+    print(f"removed {memory_text(total)} from {root()}")

@@ -42,7 +42,7 @@ def assistant() -> Pipeline:
 
 def test_boxes_carry_what_is_planned(assistant: Pipeline) -> None:
     boxes = {box.title: box.lines for box in of(assistant).boxes}
-    assert boxes["think"] == ("lm.generate", "slots = 8", "weights: 269.0 MiB on cpu")
+    assert boxes["think"] == ("lm.generate", "slots = 8", "weights: 269 MiB on cpu")
     assert boxes["messages"] == ("chat<text>",)
 
 
@@ -59,7 +59,7 @@ def test_mermaid(assistant: Pipeline) -> None:
     assert mermaid.draw(of(assistant)).splitlines()[3:] == [
         "flowchart LR",
         '  n0(["<b>messages</b><br/>chat#60;text#62;"])',
-        '  n1["<b>think</b><br/>lm.generate<br/>slots = 8<br/>weights: 269.0 MiB on cpu"]',
+        '  n1["<b>think</b><br/>lm.generate<br/>slots = 8<br/>weights: 269 MiB on cpu"]',
         '  n2["<b>speak</b><br/>voice.synthesize"]',
         '  n3(["<b>reply</b><br/>text"])',
         '  n4(["<b>speech</b><br/>audio#60;24kHz#62;"])',

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from omnic.cli.sizes import size
 from omnic.ir.pipeline import Channel, Pipeline, Setting, Stage, get
+from omnic.target import memory_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _facts(pipeline: Pipeline, stage: Stage) -> tuple[str, ...]:
     what = f"{stage.model}.{stage.part}" if stage.model else f"{stage.kind} {stage.part}"
     decided = [f"{name} = {_shown(setting.value)}" for name, setting in stage.how if _told(setting)]
     held = [
-        f"{item.removeprefix(stage.name + ' ')}: {size(count)} on {device.name}"
+        f"{item.removeprefix(stage.name + ' ')}: {memory_text(count)} on {device.name}"
         for device in pipeline.devices
         for item, count in device.items
         if item.startswith(f"{stage.name} ")
