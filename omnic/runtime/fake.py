@@ -12,15 +12,16 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omnic import manifest
+from omnic import __version__, manifest
 from omnic.contract.endpoints import Slice
 from omnic.runtime.edges import Channel, Port
 from omnic.runtime.errors import RequestError
 from omnic.runtime.flow import Flow
+from omnic.runtime.lock import FILE, Lock
 from omnic.runtime.pipeline import Build, Pipeline
 from omnic.runtime.stage import Progress, Running
 from omnic.runtime.weights import Missing
@@ -57,9 +58,11 @@ class Script:
 
 
 def write(build: Path, content: manifest.Manifest, script: Script | None = None) -> Path:
-    """Makes a build directory that fakes the pipeline of a manifest; returns it."""
+    """Makes a build directory that fakes the pipeline of a manifest; returns it. Fakes need no models."""
     build.mkdir(parents=True, exist_ok=True)
-    (build / "manifest.json").write_bytes(manifest.dump(content))
+    lock = Lock(__version__, content.target, None, (), {}, {}, {})
+    (build / FILE).write_bytes(lock.dump())
+    (build / "manifest.json").write_bytes(manifest.dump(replace(content, models=())))
     (build / "pipeline.py").write_text(
         "from omnic.runtime.fake import FakePipeline, Fault, Script\n\n\n"
         f"class {content.class_name}(FakePipeline):\n    script = {script or Script()!r}\n"
@@ -107,6 +110,7 @@ class FakeStage(ABC):
     def __init__(self, name: str, script: Script) -> None:
         self.name, self.script = name, script
         self._requests = self._items = self._running = 0
+        self._busy_seconds = 0.0
 
     def load(self, progress: Progress) -> None:
         for step in range(5):
@@ -125,7 +129,12 @@ class FakeStage(ABC):
         return
 
     def stats(self) -> dict[str, float]:
-        return {"requests": self._requests, "items": self._items, "running": self._running}
+        return {
+            "requests": self._requests,
+            "items": self._items,
+            "busy_seconds": self._busy_seconds,
+            "running": self._running,
+        }
 
     def start(self, flow: Flow, **inputs: Any) -> Running:
         port = Port()
@@ -141,6 +150,7 @@ class FakeStage(ABC):
         """Comes before each item: waits for credit and for the script's time, then fails if the script says so."""
         await port.room()
         await asyncio.sleep(self.script.step_seconds)
+        self._busy_seconds += self.script.step_seconds
         for fault in self.script.faults:
             if (fault.stage, fault.item) == (self.name, index) and fault.when in text:
                 await _strike(fault)

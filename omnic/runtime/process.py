@@ -68,6 +68,12 @@ class Call:
         if not self.over:
             self._worker.send(m.Cancel(self._id))
 
+    def fail(self, error: Exception) -> None:
+        """Cancels the request, and has whoever iterates it get `error` in place of what is left."""
+        self.cancel()
+        self._events.clear()
+        self.give(error)
+
     async def __aiter__(self) -> AsyncIterator[Piece | Finished]:
         try:
             while True:

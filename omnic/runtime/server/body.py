@@ -1,0 +1,40 @@
+"""The body of a request as JSON, within a limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+
+from omnic.runtime.server.problems import Problem
+
+
+async def read_json(request: Request, limit: int) -> Any:
+    """Raises Problem (400, 413, 415), starlette's ClientDisconnect."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, f"the body must be application/json, not {kind or 'of no type'}", "unsupported_media_type")
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Problem(415, "a compressed body cannot be read", "unsupported_media_type")
+    data = await _read(request, limit)
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem(400, f"the body is not JSON: {error}", "invalid_json") from None
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    declared = request.headers.get("content-length", "0")
+    if declared.isdigit() and int(declared) > limit:
+        raise _too_large(limit)
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > limit:
+            raise _too_large(limit)
+    return bytes(data)
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(413, f"the body may have at most {limit} bytes", "body_too_large", headers={"connection": "close"})

@@ -1,0 +1,193 @@
+"""A server as a process: its socket, its signals, its exit status."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+
+from omnic.manifest import ManifestError
+from omnic.runtime import lock
+from omnic.runtime.errors import Stale
+from omnic.runtime.server.app import application
+from omnic.runtime.server.service import Service
+from omnic.runtime.server.settings import Settings
+from omnic.runtime.weights import Missing
+from omnic.runtime.workers import Patience, State, WorkerFailed
+
+log = logging.getLogger("omnic.server")
+GRACE_SECONDS = 1.0  # for answers that were cut off at the deadline to leave the process
+
+
+def main(build: Path) -> int:
+    """`python server.py`; returns the exit status."""
+    defaults = Settings()
+    parser = argparse.ArgumentParser(description=f"Serve the build in {build} over HTTP, in the form of OpenAI's API.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 picks one (default %(default)s)")
+    parser.add_argument("--running", type=int, help="requests at work at once, for each endpoint")
+    parser.add_argument("--queued", type=int, default=defaults.queued, help="requests in line (default %(default)s)")
+    parser.add_argument(
+        "--drain",
+        type=float,
+        default=defaults.drain_seconds,
+        help="seconds to finish in on SIGTERM (default %(default)s)",
+    )
+    args = parser.parse_args()
+    settings = Settings(running=args.running, queued=args.queued, drain_seconds=args.drain)
+    return serve(build, host=args.host, port=args.port, settings=settings)
+
+
+def serve(
+    build: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    settings: Settings | None = None,
+    patience: Patience | None = None,
+) -> int:
+    """Serves a build until a signal ends it. Returns the exit status: 0 after a full drain, 1 after a failure.
+
+    What stops it before it serves (a stale build, missing weights, a port in use) is one line on standard error.
+    """
+    _log_to_stderr()
+    failures: list[WorkerFailed] = []
+    try:
+        lock.verify(build)
+        listener = _listen(host, port)
+        with listener:
+            app = application(build, settings, patience=patience, on_failure=failures.append)
+            clean = asyncio.run(_run(app, listener, failures))
+    except (Stale, Missing, ManifestError, OSError) as error:
+        print(f"omnic: {error}", file=sys.stderr)
+        return 1
+    for failure in failures:
+        print(*failure.output, f"omnic: {failure}", sep="\n", file=sys.stderr)
+    return 0 if clean and not failures else 1
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises OSError that says in words what is wrong."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, proto)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        why = {
+            errno.EADDRINUSE: f"port {port} on {host} is in use",
+            errno.EACCES: f"port {port} needs more rights than this process has",
+        }
+        raise OSError(why.get(error.errno or 0, f"cannot listen on {host}:{port}: {error.strerror}")) from None
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signals: a signal that was obeyed is no reason to die of it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _run(app: FastAPI, listener: socket.socket, failures: list[WorkerFailed]) -> bool:
+    """Serves until told to stop, or until the worker has failed for good. Returns whether all answers were finished."""
+    service: Service = app.state.service
+    drain = service.settings.drain_seconds
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="on", server_header=False,
+        timeout_graceful_shutdown=int(drain + GRACE_SECONDS) + 1,
+    )  # fmt: skip
+    server = _Server(config)
+    stopping = _Stopping(service, server)
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, stopping.signalled)
+    watching = asyncio.create_task(_watch(service, stopping, listener, failures))
+    try:
+        await server.serve([listener])
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        if server.force_exit:
+            await service.supervisor.stop()
+    return not stopping.cut
+
+
+class _Stopping:
+    """How a server stops: the first signal drains it to a deadline, a second one ends it now."""
+
+    def __init__(self, service: Service, server: uvicorn.Server) -> None:
+        self._service, self._server = service, server
+        self._drain = service.settings.drain_seconds
+        self.cut = False  # answers were ended before they were finished
+
+    def signalled(self) -> None:
+        if self._service.draining:
+            self.now()
+            return
+        log.info("stopping: no new requests; running ones have %g s", self._drain)
+        self._service.draining = True
+        self._server.should_exit = True
+        asyncio.get_running_loop().call_later(self._drain, self._deadline)
+
+    def now(self) -> None:
+        """Ends everything at once."""
+        log.info("stopping now")
+        self.cut = True
+        self._service.draining = True
+        self._service.abort()
+        self._service.supervisor.kill()
+        self._server.should_exit = self._server.force_exit = True
+
+    def _deadline(self) -> None:
+        self._service.abort()
+
+
+async def _watch(service: Service, stopping: _Stopping, listener: socket.socket, failures: list[WorkerFailed]) -> None:
+    """Says how loading goes, and stops the server when there is nothing left to serve with."""
+    began, said = time.monotonic(), -1
+    host, port = listener.getsockname()[:2]
+    where = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    print(f"omnic: {service.model} on {where}, loading", file=sys.stderr)
+    ready = False
+    while not failures:
+        state = service.supervisor.state
+        if state is State.ready and not ready:
+            print(f"omnic: {service.model} on {where}, ready after {time.monotonic() - began:.1f} s", file=sys.stderr)
+        elif state is not State.ready:
+            if ready:
+                began, said = time.monotonic(), -1
+            loading = service.supervisor.loading
+            done, total = (sum(part) for part in zip(*loading.values(), strict=True)) if loading else (0, 0)
+            tenth = 10 * done // total if total else 0
+            if tenth > said and total and len(loading) > 0:
+                said = tenth
+                print(f"omnic: loading {', '.join(loading)}: {100 * done // total} %", file=sys.stderr)
+        ready = state is State.ready
+        await asyncio.sleep(0.2 if ready else 0.05)
+    stopping.now()
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    for name in ("omnic", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(handler)
+            logger.setLevel(logging.INFO if name == "omnic" else logging.WARNING)

@@ -1,0 +1,16 @@
+"""What whoever runs a server can set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Limits of a server. Times are in seconds."""
+
+    running: int | None = None  # requests of an endpoint at work at once; None: as many as its widest stage has slots
+    queued: int = 64  # requests of an endpoint that wait behind them; more are refused with 429
+    queue_seconds: float = 60.0  # one that has waited this long is refused with 503
+    body_bytes: int = 4 << 20  # a larger request body is refused with 413
+    drain_seconds: float = 30.0  # how long requests may go on after SIGTERM
