@@ -27,6 +27,12 @@ class StageFailed(RuntimeError):
         super().__init__(f"stage `{stage}` failed: {message}")
         self.stage, self.retryable = stage, retryable
 
+    @classmethod
+    def because(cls, stage: str, error: BaseException, where: str = "") -> StageFailed:
+        """The failure of `stage` that `error` is, raised at `where` (`glue.py:12`); retryable if memory ran out."""
+        retryable = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's
+        return cls(stage, f"{type(error).__name__}: {error}{where and f' ({where})'}", retryable=retryable)
+
 
 class Stale(RuntimeError):
     """A build directory does not match what it was built from, or what is installed here. One line, no traceback."""

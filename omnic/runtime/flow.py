@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omnic.runtime.edges import Channel, Port, Segmenter
+from omnic.runtime.errors import Cancelled, RequestError, StageFailed
+
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,60 +36,85 @@ class Finished:
 
 
 class Flow:
-    """A request that runs: iterate it for `Piece`s and one `Finished`.
+    """A request that runs: iterate it, once, for `Piece`s and one `Finished`.
 
-    Every flow reaches exactly one end: it finishes, raises (RequestError, StageFailed), or is cancelled; leaving
-    the iteration early cancels. Whatever the end, each stage has let go of the request when it is reached.
+    Every flow reaches exactly one end, named by `state`: it is `finished`, `failed` (the iteration raises
+    RequestError or StageFailed) or `cancelled`. `cancel` makes the iteration raise Cancelled; leaving the iteration
+    early cancels too. Whatever the end, each stage has let go of the request when it is reached.
     """
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = secrets.randbelow(1 << 31) if seed is None else seed
         self.report = Report()
-        self._starts: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        self._outputs: list[tuple[str, Channel[Any]]] = []
+        self.state = "new"  # new | running | finished | failed | cancelled
+        self._work: list[tuple[Work, str | None]] = []
         self._ends: list[Callable[[], None]] = []
+        self._outputs: list[tuple[str, Channel[Any]]] = []
+        self._turn = 0  # which output was served last
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._cancelling = False
 
     # --- what stages and generated code call -----------------------------------------------------------------------
 
-    def run(self, work: Callable[[], Coroutine[Any, Any, None]], end: Callable[[], None]) -> None:
-        """Adds a stage's work, begun when the flow is iterated; `end` lets go of the request, called once, always."""
-        self._starts.append(work)
-        self._ends.append(end)
+    def run(self, work: Work, end: Callable[[], None] | None = None, stage: str | None = None) -> None:
+        """Adds a stage's work, begun when the flow is iterated, and `end`, called once when the flow ends, however
+        it ends, after the work was told to stop. Named, what the work raises is a StageFailed of that stage."""
+        self._work.append((work, stage))
+        if end:
+            self._ends.append(end)
 
     def output(self, name: str, port: Port, window: int = 64) -> None:
         """Declares that what `port` gives is output `name` of the answer."""
-        self._outputs.append((name, port.channel(window)))
+        self._outputs.append((name, port.channel(window, on_arrival=self._wake.set)))
 
     def given(self, value: Any, segmenter: Segmenter | None = None) -> Channel[Any]:
         """An edge fed by the request itself: all of `value` at once, cut by `segmenter`."""
-        channel: Channel[Any] = Channel(1 << 30, segmenter)
+        channel: Channel[Any] = Channel(1 << 30, segmenter, given=True)
         channel.send(value)
         channel.close()
         return channel
 
+    def note(self, port: Port, reason: str) -> None:
+        """Reports why what `port` gives is empty or cut, under the outputs it feeds."""
+        self.report.notes |= {name: reason for name, channel in self._outputs if port.feeds(channel)}
+
     # --- what callers use ------------------------------------------------------------------------------------------
 
+    def cancel(self) -> None:
+        """Stops the request where it is. Does nothing once it has ended."""
+        if self.state == "new":
+            self.state = "cancelled"
+        elif self.state == "running":
+            self._cancelling = True
+            self._stop.set()
+            self._wake.set()
+
     async def __aiter__(self) -> AsyncIterator[Piece | Finished]:
-        merged: asyncio.Queue[Piece] = asyncio.Queue(maxsize=1)
-        work = [asyncio.create_task(start()) for start in self._starts]
-        work += [asyncio.create_task(_forward(name, channel, merged)) for name, channel in self._outputs]
-        done = asyncio.gather(*work)
+        if self.state == "cancelled":
+            raise Cancelled
+        if self.state != "new":
+            raise RuntimeError("a flow can be iterated once")
+        self.state, end = "running", "cancelled"
+        # a task of its own, so that stages are stopped in order whatever befalls the one who iterates
+        driver = asyncio.create_task(self._drive())
+        driver.add_done_callback(self._driven)
         try:
-            while not done.done() or not merged.empty():
-                getter = asyncio.ensure_future(merged.get())
-                await asyncio.wait({getter, done}, return_when=asyncio.FIRST_COMPLETED)
-                if getter.done():
-                    yield getter.result()
-                else:
-                    getter.cancel()
-            await done  # raises what the first failing stage raised
-            yield self.report.finished(self.seed)
+            while (piece := await self._next(driver)) is not None:
+                yield piece
+            end = "finished"
+        except Cancelled:
+            raise
+        except Exception:
+            end = "failed"
+            raise
         finally:
-            for task in work:
-                task.cancel()
-            for end in self._ends:
-                end()
-            await asyncio.gather(*work, return_exceptions=True)
+            self.state = end
+            for _, channel in self._outputs:
+                channel.drop()
+            self._stop.set()
+            await asyncio.wait({driver})
+        yield self.report.finished(self.seed)
 
     async def result(self) -> dict[str, Any]:
         """Runs to the end; each output whole (text joined, audio concatenated), and `finished`."""
@@ -99,21 +127,93 @@ class Flow:
                 pieces[event.output].append(event.value)
         return {name: join(parts) for name, parts in pieces.items()} | {"finished": finished}
 
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    async def _next(self, driver: asyncio.Task[None]) -> Piece | None:
+        """The next piece, outputs taking turns; None when all is said. Raises what ended the stages, at once."""
+        while True:
+            self._wake.clear()
+            if self._cancelling:
+                raise Cancelled
+            if driver.done():
+                _raise(driver)
+            for _ in self._outputs:
+                self._turn = (self._turn + 1) % len(self._outputs)
+                name, channel = self._outputs[self._turn]
+                if channel.waiting:
+                    return Piece(name, channel.taken, channel.take())
+                if channel.error is not None:
+                    raise channel.error
+            if driver.done():
+                return None
+            await self._wake.wait()
+
+    async def _drive(self) -> None:
+        """Runs all stages at once. When one raises, or the flow is to stop, the others are stopped."""
+        tasks = [asyncio.create_task(_guarded(work, stage)) for work, stage in self._work]
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            while not stop.done() and not all(task.done() for task in tasks):
+                await asyncio.wait({stop, *(t for t in tasks if not t.done())}, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:  # of several that failed together, the one furthest up is to blame
+                    if task.done():
+                        task.result()
+        finally:
+            stop.cancel()
+            for task in tasks:
+                task.cancel()
+            faults = list(map(_fault, self._ends))  # all are called, whatever one of them raises
+            await asyncio.gather(stop, *tasks, return_exceptions=True)
+            for fault in filter(None, faults):
+                raise fault
+
+    def _driven(self, driver: asyncio.Task[None]) -> None:
+        if not driver.cancelled():
+            driver.exception()  # seen, even if whoever iterates has gone
+        self._wake.set()
+
+
+def _fault(end: Callable[[], None]) -> Exception | None:
+    try:
+        end()
+    except Exception as error:
+        return error
+    return None
+
+
+def _raise(driver: asyncio.Task[None]) -> None:
+    if driver.cancelled():
+        raise Cancelled
+    if (error := driver.exception()) is not None:
+        raise error
+
+
+async def _guarded(work: Work, stage: str | None) -> None:
+    """Runs a stage's work; what it raises becomes RequestError, Cancelled or StageFailed."""
+    try:
+        await work()
+    except (RequestError, StageFailed, Cancelled):
+        raise
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise StageFailed(stage or "?", "its work stopped without being asked to") from None
+    except Exception as error:
+        if stage is None:
+            raise
+        raise StageFailed.because(stage, error) from error
+
 
 def join(parts: list[Any]) -> Any:
-    """Text deltas or audio chunks as one value; None if there were none."""
-    if not parts or isinstance(parts[0], str):
-        return "".join(parts) if parts else None
+    """Text deltas or audio chunks as one value; a lone value as it is; None if there were none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    if isinstance(parts[0], str):
+        return "".join(parts)
     import numpy as np
 
     return np.concatenate(parts)
-
-
-async def _forward(name: str, channel: Channel[Any], merged: asyncio.Queue[Piece]) -> None:
-    index = 0
-    async for value in channel:
-        await merged.put(Piece(name, index, value))
-        index += 1
 
 
 class Report:
