@@ -14,8 +14,8 @@ STANDARD_PARTS: dict[str, Part] = {
     "resample": Part(
         "resample",
         "transform",
-        inputs=(Port("audio", Type("audio"), streams=("clause", "sentence", "chunk", "whole")),),
-        outputs=(Port("audio", Type("audio"), streams=("clause", "sentence", "chunk", "whole"), type_key="rate"),),
+        inputs=(Port("audio", Type("audio"), streams=("clause", "sentence", "whole")),),
+        outputs=(Port("audio", Type("audio"), streams=("clause", "sentence", "whole"), type_key="rate"),),
         keys=(
             Key(
                 "rate",

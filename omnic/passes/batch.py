@@ -1,0 +1,156 @@
+"""`batch`: how many requests a stage runs at once, and how long each may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from omnic.contract.domains import Choices, Range
+from omnic.contract.types import Type
+from omnic.expr import Name
+from omnic.ir.pipeline import Open, Pipeline, Setting, Settings, Stage, get, put
+from omnic.passes.base import Context, Pass, decide, span_of, without
+from omnic.passes.memory import free_bytes, kv_bytes, memory_text, weight_bytes
+from omnic.passes.slice import origin
+from omnic.target import Target
+
+_PROMPT, _ANSWER = 2048, 1024  # tokens, where neither the source nor the model says less
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPass(Pass):
+    """Decides for every generate stage the longest prompt and context it serves, its slots and the size of a prefill
+    chunk; for every decode stage its lanes. `slots` caps what is decided, not what is pinned.
+
+    After it a context holds the longest prompt and the longest answer a request may ask for, the model can go that
+    far, and there is at least one slot or lane: capacity for any one request of the contract.
+    """
+
+    name: ClassVar[str] = "batch"
+    slots: int = 0  # most that is decided; 0: 8 on a CPU, 64 on a GPU
+    chunk: int = 0  # prefill chunk; 0: 64 on a CPU, 512 on a GPU
+
+    def run(self, pipeline: Pipeline, context: Context) -> Pipeline:
+        for stage in pipeline.stages:
+            if stage.kind == "generate":
+                pipeline = pipeline.with_stage(self._lengths(pipeline, stage, context))
+            elif stage.kind == "decode":
+                reason = "one synthesis at a time: it is far faster than speech"
+                pipeline = pipeline.with_stage(replace(stage, how=decide(stage.how, "lanes", 1, reason)))
+        if context.sink.has_errors:
+            return pipeline
+        generates = [s for s in pipeline.stages if s.kind == "generate"]
+        for stage in generates:
+            pipeline = pipeline.with_stage(self._slots(pipeline, stage, context, len(generates)))
+        return pipeline
+
+    def _lengths(self, pipeline: Pipeline, stage: Stage, context: Context) -> Stage:
+        limit = context.part(stage).max_context or _PROMPT + _ANSWER
+        bound, where = _prompt_bound(pipeline, stage)
+        prompt = bound or min(_PROMPT, limit // 2)
+        reason = f"`{where}` says so" if bound else f"`{where}` has no bound on tokens; catalog default"
+        answer, stage = _answer_bound(pipeline, stage, limit - prompt)
+        if prompt + answer > limit:
+            asked = get(stage.keys, "max_tokens")
+            context.sink.error(
+                "context-too-long",
+                f"`{stage.name}` needs a context of {prompt + answer} tokens; its model goes to {limit}",
+                span_of(asked, stage),
+                notes=[f"prompt {prompt} (`{where}`) + answer {answer} (`max_tokens`)"],
+                help=[f"bound the prompt with `tokens = {limit - answer}`"] if answer < limit else [],
+            )
+        chunk = self.chunk or (512 if context.target.gpus else 64)
+        how = put(stage.how, "context", Setting(prompt + answer, reason=f"prompt {prompt} + answer {answer}"))
+        how = put(how, "prompt", Setting(prompt, "planner" if bound else "catalog default", reason))
+        how = put(how, "prefill_chunk", Setting(min(chunk, prompt), reason="short enough that running answers go on"))
+        return replace(stage, how=_first(how, "dtype", "slots", "kv_cache"))
+
+    def _slots(self, pipeline: Pipeline, stage: Stage, context: Context, sharing: int) -> Stage:
+        target, pinned, cache = context.target, get(stage.how, "slots"), get(stage.how, "kv_cache")
+        per_slot = kv_bytes(replace(stage, how=put(stage.how, "slots", Setting(1))), context)
+        how = without(stage.how, "kv_cache")
+        if cache is not None:
+            room = int(getattr(cache.value, "base", cache.value))
+            fits = room // per_slot
+            why = f"`kv_cache = {cache.value}` holds {fits} of {memory_text(per_slot)}"
+            if fits < 1 or (pinned is not None and pinned.value > fits):
+                context.sink.error(
+                    "kv-cache-too-small",
+                    f"`{stage.name}`: `kv_cache = {cache.value}` holds {fits} slots of {memory_text(per_slot)}"
+                    + (f", not {pinned.value}" if pinned else ""),
+                    span_of(cache, stage),
+                    help=[f"kv_cache = {-(-per_slot * (pinned.value if pinned else 1) // (1 << 20))}MiB"],
+                )
+            elif pinned is None:
+                how = put(how, "slots", Setting(fits, cache.origin, why, cache.span))
+        elif pinned is None:
+            most = self.slots or (64 if target.gpus else 8)
+            fits = most if target.here else _share(pipeline, target, context, sharing) // per_slot
+            why = f"{memory_text(per_slot)} each" if fits >= most else f"what fits, {memory_text(per_slot)} each"
+            how = put(how, "slots", Setting(max(1, min(most, fits)), reason=why))
+        return replace(stage, how=_first(how, "dtype", "slots"))
+
+    def broken(self, pipeline: Pipeline, context: Context) -> Iterator[str]:
+        for stage in pipeline.stages:
+            how = {name: s.value for name, s in stage.how}
+            if stage.kind == "generate":
+                if how.get("slots", 0) < 1 or not 0 < how.get("prompt", 0) < how.get("context", 0):
+                    yield f"stage `{stage.name}` has no room for a request"
+                if how["context"] > (context.part(stage).max_context or how["context"]):
+                    yield f"stage `{stage.name}` goes further than its model"
+            if stage.kind == "decode" and how.get("lanes", 0) < 1:
+                yield f"stage `{stage.name}` has no lanes"
+
+
+def _prompt_bound(pipeline: Pipeline, stage: Stage) -> tuple[int | None, str]:
+    """The bound on tokens of what feeds a stage, and the name of what has it or should have it."""
+    types: dict[str, Type] = {i.name: i.type for i in pipeline.inputs}
+    types |= {f"{s.name}.{port}": type_ for s in pipeline.stages for port, type_ in s.outputs}
+    for port, source in stage.inputs:
+        name = origin(pipeline, source)
+        bound = types[name].bound("tokens") or types[name].bound("max_tokens")
+        return (None if bound is None else int(bound)), name if "." not in name else f"{stage.name}.{port}"
+    return None, stage.name
+
+
+def _answer_bound(pipeline: Pipeline, stage: Stage, room: int) -> tuple[int, Stage]:
+    """The most tokens a request may ask for. Where the source leaves it open, the request field is bounded here."""
+    setting = get(stage.keys, "max_tokens")
+    match setting.value if setting is not None else None:
+        case Name(path=(param,)):
+            declared = next((p for p in pipeline.params if p.name == param), None)
+            domain = declared.domain if declared is not None else None
+            if isinstance(domain, Range):
+                return int(_number(domain.high)), stage
+            if isinstance(domain, Choices):
+                return max(int(_number(v)) for v in domain.values), stage
+            return min(_ANSWER, max(1, room)), stage
+        case int() as pinned:
+            return pinned, stage
+        case Open() as knob:
+            most = min(_ANSWER, max(1, room))
+            default = min(knob.default, most) if isinstance(knob.default, int) else most
+            bounded = replace(knob, domain=Range(1, most), default=default)
+            assert setting is not None
+            return most, replace(stage, keys=put(stage.keys, "max_tokens", replace(setting, value=bounded)))
+    return min(_ANSWER, max(1, room)), stage
+
+
+def _number(value: Any) -> float:
+    return float(getattr(value, "base", value))
+
+
+def _share(pipeline: Pipeline, target: Target, context: Context, sharing: int) -> int:
+    """Bytes for the KV cache of one of `sharing` stages, as if all weights lay on the smallest device."""
+    smallest = min(free_bytes(d) - d.context_bytes for d in target.devices)
+    weights = sum(
+        weight_bytes(s, context) for s in pipeline.stages if not target.gpus or "gpu" in context.part(s).devices
+    )
+    return max(0, int(smallest * 0.85) - weights) // sharing
+
+
+def _first(settings: Settings, *names: str) -> Settings:
+    """`settings` with those of `names` in front, in that order."""
+    front = tuple((n, s) for name in names if (s := get(settings, n := name)) is not None)
+    return (*front, *without(settings, *names))

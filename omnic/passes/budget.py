@@ -1,0 +1,201 @@
+"""`budget`: the proof that everything fits, device by device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from omnic import target as targets
+from omnic.diagnostics import Label
+from omnic.expr import Binary, Call, Expr, Literal, Name, Quantity
+from omnic.ir import pipeline as ir
+from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
+from omnic.passes.base import Context, Pass
+from omnic.passes.fit import changes
+from omnic.passes.memory import (
+    PROCESS_BYTES,
+    activation_bytes,
+    free_bytes,
+    kv_bytes,
+    memory_text,
+    process_bytes,
+    stages_on,
+    weight_bytes,
+)
+from omnic.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetPass(Pass):
+    """Adds up what the plan puts on every device: weights, KV cache, activations and what processes take by
+    themselves. `reserve` is the share of a device that must stay free.
+
+    After it every device holds its sum, and the sum with the reserve is within what the device has, within what is
+    free of it, and within the limits on memory that the source sets.
+    """
+
+    name: ClassVar[str] = "budget"
+    reserve: float = 0.05
+
+    def run(self, pipeline: Pipeline, context: Context) -> Pipeline:
+        limits = dict(_memory_limits(pipeline, context))
+        planned = replace(pipeline, devices=devices(pipeline, context))
+        for device in planned.devices:
+            self._prove(planned, device, limits, context)
+        return planned
+
+    def _prove(self, p: Pipeline, device: ir.Device, limits: dict[str, tuple[int, Expr]], context: Context) -> None:
+        of = context.target.device(device.name)
+        need, room = device.planned_bytes, self.room(of)
+        cap, limit = limits.get(device.name, (None, None))
+        if cap is not None and need > cap:
+            why = f"`limit {limit}` is not met: `{device.name}` needs {memory_text(need)}"
+            span = getattr(limit, "span", None)
+            _refuse(p, device, min(cap, room or cap), why, context, span if isinstance(span, Span) else None)
+        elif of.memory_bytes and need > room:
+            _refuse(p, device, room, _headline(p, device, of), context, None)
+        elif context.target.here and need > of.free_bytes:
+            context.sink.warning(
+                "not-free-now",
+                f"`{p.name}` needs {memory_text(need)}; {memory_text(of.free_bytes)} of this machine is free now",
+                notes=[table(device, of)],
+            )
+
+    def room(self, device: targets.Device) -> int:
+        """What a plan may put on `device`. For this machine, what it has; for any other, what is free of it."""
+        available = device.memory_bytes if device.origin == "this machine" else free_bytes(device)
+        return available - int(device.memory_bytes * self.reserve)
+
+    def broken(self, pipeline: Pipeline, context: Context) -> Iterator[str]:
+        for device in pipeline.devices:
+            of = context.target.device(device.name)
+            if of.memory_bytes and device.planned_bytes > self.room(of):
+                yield f"`{device.name}` holds more than it may"
+        if {d.name for d in pipeline.devices} != {d.name for d in devices(pipeline, context)}:
+            yield "a device is missing"
+
+
+def devices(p: Pipeline, context: Context) -> tuple[ir.Device, ...]:
+    """Every device of the target, and the host beside GPUs, with what the plan puts there.
+
+    The capacity of this machine is written as 0: what it has is no part of the plan.
+    """
+    target, found = context.target, []
+    for of in target.devices:
+        stages = list(stages_on(p, of.name))
+        items = [item for stage in stages for item in _items(stage, context)]
+        if of.kind == "cpu":
+            items.append(("process", process_bytes(stages, context)))
+        elif stages:
+            items.append(("process", of.context_bytes))
+        found.append(ir.Device(of.name, 0 if target.here else of.memory_bytes, tuple(items)))
+    if target.gpus:
+        beside = list(stages_on(p, target.host.name))
+        items = [item for stage in beside for item in _items(stage, context)]
+        processes = [list(stages_on(p, of.name)) for of in target.devices]
+        processes[0] += beside
+        used = [stages for stages in processes if stages]
+        items.append(("processes", sum(process_bytes(s, context) for s in used) if used else PROCESS_BYTES))
+        found.append(ir.Device(target.host.name, target.host.memory_bytes, tuple(items)))
+    return tuple(found)
+
+
+def _items(stage: Stage, context: Context) -> Iterator[tuple[str, int]]:
+    for purpose, count in (("weights", weight_bytes), ("kv", kv_bytes), ("activations", activation_bytes)):
+        if n := count(stage, context):
+            yield f"{stage.name} {purpose}", n
+
+
+def table(device: ir.Device, of: targets.Device) -> str:
+    """What a device holds, a line an item, aligned."""
+    rows = [*device.items, ("in all", device.planned_bytes)]
+    width = max(len(name) for name, _ in rows)
+    have = f"{device.name} has {memory_text(of.memory_bytes)}"
+    if of.free_bytes < of.memory_bytes:
+        have += f", {memory_text(of.free_bytes)} of it free"
+    return "\n".join([have, *(f"  {name:<{width}}  {memory_text(n):>9}" for name, n in rows)])
+
+
+def _headline(p: Pipeline, device: ir.Device, of: targets.Device) -> str:
+    names = [f"`{s.name}`" for s in stages_on(p, device.name)]
+    who = " and ".join((", ".join(names[:-1]), names[-1])) if len(names) > 1 else names[0] if names else f"`{p.name}`"
+    verb = "need" if len(names) > 1 else "needs"
+    free = f", {memory_text(of.free_bytes)} free" if of.free_bytes < of.memory_bytes else ""
+    have = f"{memory_text(of.memory_bytes)}{free}"
+    return f"{who} {verb} {memory_text(device.planned_bytes)} on one device of {have}"
+
+
+def _refuse(p: Pipeline, device: ir.Device, room: int, headline: str, context: Context, span: Span | None) -> None:
+    """The diagnostic of a device that holds too much: its table, where each stage stands, and what would fit."""
+    stages = sorted(stages_on(p, device.name), key=lambda s: -sum(n for _, n in _items(s, context)))
+    labels = []
+    for stage in stages:
+        parts = " + ".join(f"{name.rpartition(' ')[2]} {memory_text(n)}" for name, n in _items(stage, context))
+        slots = get(stage.how, "slots")
+        where = slots.span if slots is not None and slots.span is not None else stage.span
+        if where is not None and parts:
+            labels.append(Label(where, parts))
+    primary = Label(span) if span is not None else labels.pop(0) if labels else None
+    tables = [table(d, context.target.device(d.name)) for d in p.devices]
+    short = device.planned_bytes - room
+    context.sink.error(
+        "does-not-fit",
+        headline,
+        primary.span if primary else None,
+        primary.text if primary else "",
+        secondary=labels,
+        notes=[*tables, f"{memory_text(short)} too much, with what stays in reserve"],
+        help=_help(p, device, room, context),
+    )
+
+
+def _help(p: Pipeline, device: ir.Device, room: int, context: Context) -> list[str]:
+    found = list(changes(p, device, room, context))
+    if found:
+        return [f"smallest changes that fit: {'; or '.join(found)}"]
+    least = sum(
+        n
+        for name, n in replace(device, items=_smallest(p, device, context)).items
+        if not name.endswith(" activations") or n
+    )
+    return [f"no single change fits: with one slot a stage it still needs {memory_text(least)}"]
+
+
+def _smallest(p: Pipeline, device: ir.Device, context: Context) -> tuple[tuple[str, int], ...]:
+    """The items of a device if every stage on it had one slot."""
+    for stage in stages_on(p, device.name):
+        if get(stage.how, "slots") is not None:
+            p = p.with_stage(replace(stage, how=put(stage.how, "slots", Setting(1))))
+    return next(d.items for d in devices(p, context) if d.name == device.name)
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def _memory_limits(p: Pipeline, context: Context) -> Iterator[tuple[str, tuple[int, Expr]]]:
+    """The device and bytes of each `limit memory(gpu) <= 24GiB`. Other limits are refused."""
+    for rule in p.limits:
+        match rule:
+            case Binary(
+                op="<=" | "<",
+                left=Call(function="memory", args=(Name(path=(kind,)),)),
+                right=Literal(value=Quantity() as most),
+            ) if most.dimension == "B":
+                names = _of_kind(kind, context.target)
+                if not names:
+                    why = f"`limit {rule}`: target `{context.target.name}` has no {kind}"
+                    context.sink.error("no-such-device", why, getattr(rule, "span", None))
+                yield from ((name, (int(most.base), rule)) for name in names)
+            case _:
+                context.sink.error(
+                    "not-supported-yet",
+                    f"`limit {rule}` cannot be held yet: omnic predicts memory, not times",
+                    getattr(rule, "span", None),
+                    help=["`limit memory(gpu) <= 24GiB` can be, also of cpu and host"],
+                )
+
+
+def _of_kind(kind: str, target: targets.Target) -> list[str]:
+    everything = [*target.devices, *([target.host] if target.gpus else [])]
+    return [d.name for d in everything if kind == d.kind or kind == d.name]

@@ -1,0 +1,111 @@
+"""The smallest changes that would make a plan fit a device: `changes`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from omnic.ir import pipeline as ir
+from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
+from omnic.passes.base import Context
+from omnic.passes.memory import activation_bytes, free_bytes, kv_bytes, stages_on, weight_bytes
+from omnic.passes.quantize import DTYPES, precision_of
+
+_MIB, _GIB = 1 << 20, 1 << 30
+
+
+def changes(p: Pipeline, device: ir.Device, room: int, context: Context) -> Iterator[str]:
+    """Single changes to the source after which `device` holds at most `room` bytes, each as it would be written.
+
+    Those that only lower how many run at once come first, then precision, then other devices, then shorter requests.
+    """
+    stages = list(stages_on(p, device.name))
+    surplus = device.planned_bytes - room
+
+    def saves(stage: Stage, other: Stage) -> bool:
+        return _bytes(stage, context) - _bytes(other, context) >= surplus
+
+    for stage in sorted(stages, key=lambda s: -kv_bytes(s, context)):
+        slots = get(stage.how, "slots")
+        if slots is None:
+            continue
+        fitting = _largest(int(slots.value) - 1, lambda n, s=stage: saves(s, _with(s, "slots", n)))
+        if fitting:
+            yield _written(stage, slots, fitting, context)
+    for stage in stages:
+        if precision_of(stage) == "fp32" and saves(stage, _with(stage, "dtype", DTYPES["bf16"])):
+            yield f"`precision = bf16` on `{stage.name}`"
+    yield from _elsewhere(p, device, surplus, stages, context)
+    for stage in stages:
+        prompt, whole = get(stage.how, "prompt"), get(stage.how, "context")
+        if prompt is None or whole is None:
+            continue
+        answer = int(whole.value) - int(prompt.value)
+        fitting = _largest(int(prompt.value) - 1, lambda n, s=stage, a=answer: saves(s, _with(s, "context", n + a)))
+        if fitting >= 256:
+            yield f"`tokens = {fitting // 256 * 256}` on what feeds `{stage.name}`"
+
+
+def _written(stage: Stage, slots: Setting, fitting: int, context: Context) -> str:
+    """The change in the words the source used: slots, or the memory for them."""
+    if not slots.reason.startswith("`kv_cache"):
+        return f"`slots = {fitting}` on `{stage.name}`"
+    n = kv_bytes(_with(stage, "slots", fitting), context)
+    size = f"{n // _GIB}GiB" if n >= 8 * _GIB else f"{-(-n // _MIB)}MiB"
+    return f"`kv_cache = {size}` on `{stage.name}`"
+
+
+def _elsewhere(p: Pipeline, device: ir.Device, surplus: int, stages: list[Stage], context: Context) -> Iterator[str]:
+    """Moves to a device with room, or the number of devices that would do."""
+    target = context.target
+    if not target.gpus:
+        return
+    held = {d.name: d.planned_bytes for d in p.devices}
+    if len(stages) > 1:
+        for stage in sorted(stages, key=lambda s: _bytes(s, context)):
+            size = _bytes(stage, context)
+            for index, other in enumerate(target.devices):
+                if other.name != device.name and size >= surplus:
+                    taken = held.get(other.name, 0) or other.context_bytes
+                    if taken + size <= int(free_bytes(other) - other.memory_bytes * 0.05):
+                        yield f"`place = [{index}]` on `{stage.name}`"
+                        return
+        of = target.device(device.name)
+        each = int(free_bytes(of) - of.memory_bytes * 0.05) - of.context_bytes
+        needed = _bins(sorted((_bytes(s, context) for s in stages), reverse=True), each)
+        if needed is not None and of.model:
+            yield f'`target = gpu("{of.model}", count = {needed})`'
+
+
+def _bins(sizes: list[int], each: int) -> int | None:
+    """Devices of `each` bytes that hold `sizes`, first fit; None if one is too large for any."""
+    rooms: list[int] = []
+    for size in sizes:
+        if size > each:
+            return None
+        index = next((i for i, room in enumerate(rooms) if room >= size), None)
+        if index is None:
+            rooms.append(each - size)
+        else:
+            rooms[index] -= size
+    return len(rooms)
+
+
+def _bytes(stage: Stage, context: Context) -> int:
+    return weight_bytes(stage, context) + kv_bytes(stage, context) + activation_bytes(stage, context)
+
+
+def _with(stage: Stage, name: str, value: object) -> Stage:
+    return replace(stage, how=put(stage.how, name, Setting(value)))
+
+
+def _largest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest number from 1 to `most` for which `holds`, which is true of all smaller ones; 0 if there is none."""
+    low, high = 0, max(0, most)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if holds(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low

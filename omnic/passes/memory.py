@@ -1,0 +1,70 @@
+"""How many bytes a stage takes, by purpose: the catalog's formulas at the shapes the passes decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from omnic.catalog.part import Cost
+from omnic.expr import evaluate
+from omnic.ir.pipeline import Pipeline, Stage, get
+from omnic.passes.base import Context
+from omnic.passes.quantize import precision_of
+from omnic.target import Device, memory_text
+
+__all__ = [
+    "PROCESS_BYTES",
+    "activation_bytes",
+    "free_bytes",
+    "kv_bytes",
+    "memory_text",
+    "process_bytes",
+    "stages_on",
+    "weight_bytes",
+]
+
+PROCESS_BYTES = 60 << 20  # an interpreter with omnic's runtime and numpy; measured
+
+
+def cost(stage: Stage, context: Context) -> Cost:
+    return context.part(stage).cost_as(precision_of(stage))
+
+
+def weight_bytes(stage: Stage, context: Context) -> int:
+    return cost(stage, context).weight_bytes
+
+
+def kv_bytes(stage: Stage, context: Context) -> int:
+    """The cache of all slots at full length: it is reserved whole when the stage loads."""
+    return cost(stage, context).kv_bytes_per_token * _shape(stage)["batch"] * _shape(stage)["context"]
+
+
+def activation_bytes(stage: Stage, context: Context) -> int:
+    """The peak of one forward at the largest shape the stage runs."""
+    return int(evaluate(cost(stage, context).activation_bytes, _shape(stage)))
+
+
+def _shape(stage: Stage) -> dict[str, int]:
+    """The names that cost formulas may use: sequences, rows in one forward, tokens of a sequence."""
+    how = {name: setting.value for name, setting in stage.how}
+    batch = int(how.get("slots", how.get("lanes", 1)))
+    return {"batch": batch, "tokens": batch + int(how.get("prefill_chunk", 0)), "context": int(how.get("context", 0))}
+
+
+def process_bytes(stages: list[Stage], context: Context) -> int:
+    """What a process that hosts `stages` takes before it loads a weight. Parts of one kind share their libraries."""
+    by_kind: dict[str, int] = {}
+    for stage in stages:
+        by_kind[stage.kind] = max(by_kind.get(stage.kind, 0), cost(stage, context).process_bytes)
+    return PROCESS_BYTES + sum(by_kind.values())
+
+
+def stages_on(pipeline: Pipeline, device: str) -> Iterator[Stage]:
+    for stage in pipeline.stages:
+        on = get(stage.how, "on")
+        if on is not None and device in on.value:
+            yield stage
+
+
+def free_bytes(device: Device) -> int:
+    """What a plan may use of a device: what is free of it, which is at most what it has."""
+    return min(device.memory_bytes, device.free_bytes)

@@ -1,0 +1,370 @@
+"""What a plan is made for: devices, their memory and links, from presets, a file, a `deploy` block or this machine.
+
+Bytes are bytes, rates are a second. A target need not be there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+GIB = 1 << 30
+_PRESETS = Path(__file__).parent / "presets" / "gpus.json"
+_CUDA_CONTEXT = 500 << 20  # what a process takes of a device before it holds anything
+
+
+class TargetError(ValueError):
+    """A target that cannot be had from what was written. `help` says what can, where there is something."""
+
+    def __init__(self, message: str, help: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.help = message, help
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU, or the host's processor with its memory. Rates that are not known are 0."""
+
+    name: str  # "cpu", "gpu0": its place in the target
+    kind: str  # cpu | gpu
+    model: str  # "h200"; "" where only numbers were given
+    memory_bytes: int
+    free_bytes: int  # of these, what a plan may use
+    bandwidth: float = 0.0  # bytes/s of its memory
+    rates: tuple[tuple[str, float], ...] = ()  # matmul FLOP/s by precision
+    launch_seconds: float = 0.0  # to start a kernel
+    link: float = 0.0  # bytes/s to the host
+    context_bytes: int = 0  # each process on it takes this much
+    arch: str = ""
+    host: int = 0
+    origin: str = ""  # where the numbers come from
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What joins two devices (by name), or two hosts where `kind` is net."""
+
+    between: tuple[str, str]
+    kind: str  # nvlink | pcie | net
+    bandwidth: float  # bytes/s one way; 0 where not known
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`devices` are numbered from 0, as `place = [0, 1]` counts them. With GPUs, the host is beside them.
+
+    With `here`, memory and cores were read from this machine: for showing and for proofs, never for decisions, so that
+    a plan is the same wherever it is made. `cores` is None then: a stage takes what the machine that serves has.
+    """
+
+    name: str  # "cpu", "h200 * 2"
+    devices: tuple[Device, ...]
+    host: Device
+    links: tuple[Link, ...] = ()
+    cores: int | None = None
+    here: bool = False
+    hosts: int = 1
+
+    @property
+    def gpus(self) -> bool:
+        return self.devices[0].kind == "gpu"
+
+    def device(self, name: str) -> Device:
+        return self.host if name == self.host.name else next(d for d in self.devices if d.name == name)
+
+
+# --- this machine -----------------------------------------------------------------------------------------------------
+
+
+def cpu() -> Target:
+    """This machine's processor. Reads how much memory there is and is free."""
+    total, free = _memory()
+    device = Device("cpu", "cpu", "", total, free, origin="this machine")
+    return Target("cpu", (device,), device, here=True)
+
+
+def machine_cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _memory() -> tuple[int, int]:
+    """Bytes of memory that this process may take at most, and that are free now."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = total
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+    for limit, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            cap = int(Path(limit).read_text())
+            if cap < total:
+                total, free = cap, min(free, cap - int(Path(used).read_text()))
+        except (OSError, ValueError):  # no such hierarchy, or "max"
+            continue
+    return total, free
+
+
+# --- from numbers -----------------------------------------------------------------------------------------------------
+
+
+def presets() -> dict[str, Device]:
+    """The GPUs known by name."""
+    return {name: _preset(name, numbers) for name, numbers in json.loads(_PRESETS.read_bytes()).items()}
+
+
+def _preset(name: str, n: Mapping[str, Any]) -> Device:
+    memory = int(n["memory_gib"] * GIB)
+    rates = tuple((p, n[f"{p}_tflops"] * 1e12) for p in ("bf16", "fp8") if f"{p}_tflops" in n)
+    return Device(
+        name="gpu0",
+        kind="gpu",
+        model=name,
+        memory_bytes=memory,
+        free_bytes=memory,
+        bandwidth=n["bandwidth_gb_s"] * 1e9,
+        rates=rates,
+        launch_seconds=n["launch_us"] * 1e-6,
+        link=n["pcie_gb_s"] * 1e9,
+        context_bytes=_CUDA_CONTEXT,
+        arch=n["arch"],
+        origin=n["origin"],
+    )
+
+
+def _known(name: str) -> Mapping[str, Any]:
+    known: dict[str, Any] = json.loads(_PRESETS.read_bytes())
+    if name not in known:
+        raise TargetError(f"unknown GPU `{name}`", _nearest(name, known))
+    found: Mapping[str, Any] = known[name]
+    return found
+
+
+def gpu(
+    model: str | None = None,
+    *,
+    count: int = 1,
+    link: str | None = None,
+    memory: int | None = None,
+    host_memory: int | None = None,
+    pcie: float | None = None,
+) -> Target:
+    """`count` equal GPUs of one host: a preset, or numbers (bytes, bytes/s), or a preset with some numbers changed.
+
+    Raises TargetError.
+    """
+    if model is None and memory is None:
+        raise TargetError("a GPU needs a name or its memory", '`gpu("h200")` or `gpu(memory = 24GiB)`')
+    if type(count) is not int or not 1 <= count <= 1024:
+        raise TargetError(f"`count` must be a whole number from 1, not {count}")
+    if link not in (None, "nvlink", "pcie"):
+        raise TargetError(f"`link` must be nvlink or pcie, not {link}")
+    numbers = _known(model) if model is not None else {}
+    bare = Device("gpu0", "gpu", "", 0, 0, context_bytes=_CUDA_CONTEXT, origin="as written")
+    base = _preset(model, numbers) if model is not None else bare
+    if memory is not None:
+        base = replace(base, memory_bytes=int(memory), free_bytes=int(memory))
+    if pcie is not None:
+        base = replace(base, link=float(pcie))
+    if link == "nvlink" and model is not None and "nvlink_gb_s" not in numbers:
+        raise TargetError(f"`{model}` has no nvlink", "`link = pcie`")
+    kind = link or ("nvlink" if "nvlink_gb_s" in numbers else "pcie")
+    rate = numbers.get("nvlink_gb_s", 0.0) * 1e9 if kind == "nvlink" else base.link
+    devices = tuple(replace(base, name=f"gpu{i}") for i in range(count))
+    links = tuple(Link((a.name, b.name), kind, rate) for i, a in enumerate(devices) for b in devices[i + 1 :])
+    name = model or f"gpu {memory_text(base.memory_bytes)}"
+    return Target(f"{name} * {count}" if count > 1 else name, devices, _host(host_memory), links)
+
+
+def _host(memory: int | None, free: int | None = None) -> Device:
+    """The host beside GPUs. Memory 0 where it was not stated: nothing is proved of it then."""
+    total = int(memory or 0)
+    return Device(
+        "host", "cpu", "", total, total if free is None else free, origin="as written" if total else "not stated"
+    )
+
+
+def hosts(count: int, of: Target, *, net: float | None = None) -> Target:
+    """`count` hosts, each with the devices of `of`, joined by a network of `net` bytes/s. Raises TargetError."""
+    if type(count) is not int or not 1 <= count <= 1024:
+        raise TargetError(f"the number of hosts must be a whole number from 1, not {count}")
+    if not of.gpus or of.hosts > 1:
+        raise TargetError("`hosts` takes a number and what each host has", '`hosts(2, gpu("h200", count = 4))`')
+    each = len(of.devices)
+    devices, links = [], []
+    for h in range(count):
+        renamed = {d.name: f"gpu{h * each + i}" for i, d in enumerate(of.devices)}
+        devices += [replace(d, name=renamed[d.name], host=h) for d in of.devices]
+        links += [replace(k, between=(renamed[k.between[0]], renamed[k.between[1]])) for k in of.links]
+    nets = [Link((f"host{a}", f"host{b}"), "net", float(net or 0)) for a in range(count) for b in range(a + 1, count)]
+    return Target(f"hosts({count}, {of.name})", tuple(devices), of.host, (*links, *nets), hosts=count)
+
+
+# --- from text --------------------------------------------------------------------------------------------------------
+
+
+def load(spec: str) -> Target:
+    """A target by the text of a flag: `cpu`, `gpu:h200*2`, `h200`, or the path of a JSON file. Raises TargetError."""
+    if spec == "cpu":
+        return cpu()
+    if spec.endswith(".json") or "/" in spec:
+        return read(Path(spec))
+    match = re.fullmatch(r"(?:gpu:)?([A-Za-z0-9-]+)\s*(?:\*\s*(\d+))?", spec)
+    if match is None:
+        raise TargetError(f"`{spec}` is not a target", "write cpu, gpu:h200*2, or the path of a JSON file")
+    return gpu(match[1].lower(), count=int(match[2] or 1))
+
+
+_CALLS: dict[str, tuple[Callable[..., Target], tuple[str, ...]]] = {
+    "cpu": (cpu, ()),
+    "gpu": (gpu, ("model", "count", "link", "memory", "host_memory", "pcie")),
+    "hosts": (hosts, ("count", "of", "net")),
+}
+
+
+def made(function: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Target:
+    """The target that a deploy block writes as a call. Quantities come as numbers of their base unit, targets inside
+    as targets. Raises TargetError."""
+    if function not in _CALLS:
+        raise TargetError(f"`{function}` makes no target", f"targets are {', '.join(_CALLS)}, or a file")
+    make, known = _CALLS[function]
+    for name in options:
+        if name not in known:
+            raise TargetError(f"`{function}` has no option `{name}`", _nearest(name, known))
+    try:
+        return make(*args, **options)
+    except TypeError:
+        raise TargetError(f"`{function}` does not take these arguments", f"it has {', '.join(known)}") from None
+
+
+_FILE = {"name", "host", "devices", "links"}
+_HOST = {"memory_gib", "free_gib", "cores"}
+_DEVICE = {"preset", "count", "memory_gib", "free_gib", "bandwidth_gb_s", "bf16_tflops", "fp8_tflops", "fp32_tflops",
+           "launch_us", "pcie_gb_s", "arch"}  # fmt: skip
+_LINK = {"between", "kind", "gb_s"}
+
+
+def read(path: Path) -> Target:
+    """A target from a JSON file: `host` (memory_gib, free_gib, cores), `devices` (each a `preset` or `memory_gib`, with
+    `count`, `free_gib` and rates), `links` (`between` two device numbers, `kind`, `gb_s`). No devices: the host alone.
+
+    Raises TargetError that names what is wrong and where.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise TargetError(f"cannot read target {path}: {error.strerror}") from None
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise TargetError(f"target {path} is not JSON: {error}") from None
+    where = path.name
+    _fields(content, _FILE, where)
+    stated = content.get("host", {})
+    _fields(stated, _HOST, f"{where}, host")
+    memory, free = (_number(stated, n, f"{where}, host") for n in ("memory_gib", "free_gib"))
+    cores = stated.get("cores")
+    if cores is not None and (type(cores) is not int or cores < 1):
+        raise TargetError(f"{where}, host: `cores` must be a whole number from 1, not {cores}")
+    name = str(content.get("name", path.stem))
+    devices: list[Device] = []
+    for index, entry in enumerate(content.get("devices", [])):
+        devices += _devices(entry, f"{where}, device {index}", len(devices))
+    total = int((memory or 0) * GIB)
+    usable = total if free is None else int(free * GIB)
+    if not devices:
+        if not total:
+            raise TargetError(f"{where} needs devices, or a host with `memory_gib`")
+        device = Device("cpu", "cpu", "", total, usable, origin=where)
+        return Target(name, (device,), device, cores=cores)
+    links = tuple(_link(e, f"{where}, link {i}", devices) for i, e in enumerate(content.get("links", [])))
+    return Target(name, tuple(devices), replace(_host(total, usable), origin=where), links, cores)
+
+
+def _devices(entry: Any, where: str, first: int) -> list[Device]:
+    _fields(entry, _DEVICE, where)
+    count = entry.get("count", 1)
+    if type(count) is not int or count < 1:
+        raise TargetError(f"{where}: `count` must be a whole number from 1, not {count}")
+    numbers = dict(_known(entry["preset"])) if "preset" in entry else {}
+    numbers |= {"bandwidth_gb_s": 0.0, "launch_us": 0.0, "pcie_gb_s": 0.0, "arch": ""} | numbers | entry
+    if _number(numbers, "memory_gib", where) is None:
+        raise TargetError(f"{where} needs `preset` or `memory_gib`")
+    for name in _DEVICE - {"preset", "count", "arch"}:
+        _number(numbers, name, where)
+    device = replace(_preset(entry.get("preset", ""), numbers | {"origin": where}))
+    free = _number(numbers, "free_gib", where)
+    if free is not None:
+        device = replace(device, free_bytes=min(int(free * GIB), device.memory_bytes))
+    return [replace(device, name=f"gpu{first + i}") for i in range(count)]
+
+
+def _link(entry: Any, where: str, devices: list[Device]) -> Link:
+    _fields(entry, _LINK, where)
+    ends = entry.get("between")
+    if (
+        not isinstance(ends, list)
+        or len(ends) != 2
+        or any(type(e) is not int or not 0 <= e < len(devices) for e in ends)
+    ):
+        raise TargetError(f"{where}: `between` must be two device numbers, not {ends}")
+    if entry.get("kind") not in ("nvlink", "pcie"):
+        raise TargetError(f"{where}: `kind` must be nvlink or pcie, not {entry.get('kind')}")
+    return Link((f"gpu{ends[0]}", f"gpu{ends[1]}"), entry["kind"], (_number(entry, "gb_s", where) or 0.0) * 1e9)
+
+
+def _fields(entry: Any, known: set[str], where: str) -> None:
+    if not isinstance(entry, dict):
+        raise TargetError(f"{where} must be a JSON object")
+    for name in entry:
+        if name not in known:
+            raise TargetError(f"{where} has no field `{name}`", _nearest(name, known))
+
+
+def _number(entry: Mapping[str, Any], name: str, where: str) -> float | None:
+    value = entry.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
+        raise TargetError(f"{where}: `{name}` must be a number from 0, not {value!r}")
+    return value
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = get_close_matches(name, sorted(known), n=1)
+    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(sorted(known))}"
+
+
+# --- which devices of the machine -------------------------------------------------------------------------------------
+
+
+def visible(target: Target, env: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
+    """What each device of `target` is on a machine that shows only some: `CUDA_VISIBLE_DEVICES` in order, one id a
+    device. None where the variable is not set, is empty (GPUs hidden: the target is another machine), or the target
+    has no GPUs. Raises TargetError if fewer are visible than the target has.
+    """
+    listed = [part.strip() for part in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if part.strip()]
+    if not target.gpus or not listed or listed == ["-1"]:
+        return None
+    if len(listed) < len(target.devices):
+        raise TargetError(
+            f"target `{target.name}` requires {len(target.devices)} devices, {len(listed)} visible",
+            f"CUDA_VISIBLE_DEVICES is {','.join(listed)}",
+        )
+    return tuple(listed[: len(target.devices)])
+
+
+def memory_text(n: float) -> str:
+    """Bytes for people: `62.7 GiB`, `512 MiB`, whole where they are whole."""
+    for unit, size in (("TiB", 1 << 40), ("GiB", GIB), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(n) >= size:
+            text = f"{n / size:.1f}"
+            return f"{text.removesuffix('.0')} {unit}"
+    return f"{n:.0f} B"
