@@ -58,7 +58,7 @@ def request_schema(endpoint: Endpoint, rules: tuple[Expr, ...] = ()) -> Json:
     body: Json = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     for field in endpoint.fields:
         _place(body, field.name, _field(field))
-        if field.required and "." not in field.name and not field.doc.startswith("another name of"):
+        if field.required and "." not in field.name:
             body["required"].append(field.name)
     present = {f.name for f in endpoint.fields} | {f.name.split(".", 1)[0] for f in endpoint.fields}
     for unused in ENDPOINTS[endpoint.name].unused:

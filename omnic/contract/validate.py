@@ -148,12 +148,13 @@ def _arguments(endpoint: Endpoint, slice_: Slice, given: dict[str, tuple[Field, 
 
 
 def _hold(rules: tuple[Expr, ...], endpoint: Endpoint, given: dict[str, tuple[Field, Any]]) -> None:
-    params = {f.target.removeprefix("param "): f for f in endpoint.fields if f.target.startswith("param ")}
-    values = {name: field.default for name, field in params.items()} | {
-        field.target.removeprefix("param "): value
-        for field, value in given.values()
-        if field.target.startswith("param ")
-    }
+    """Raises Violation for the first rule that does not hold for the params, given or by default."""
+    params: dict[str, Field] = {}
+    for field in endpoint.fields:
+        if field.target.startswith("param "):
+            params.setdefault(field.target.removeprefix("param "), field)
+    said = {field.target.removeprefix("param "): value for field, value in given.values()}
+    values = {name: said.get(name, field.default) for name, field in params.items()}
     for rule in rules:
         used = tuple(dict.fromkeys(name.path[0] for name in names(rule)))
         if any(name not in params for name in used):
@@ -163,6 +164,6 @@ def _hold(rules: tuple[Expr, ...], endpoint: Endpoint, given: dict[str, tuple[Fi
         except ExprError as error:
             raise Violation(f"the rule `{rule}` cannot be applied: {error}", params[used[0]].name) from None
         if not holds:
-            shown = ", ".join(f"{params[n].name} = {format_value(values[n])}" for n in used)
-            at = next((n for n in used if any(f is params[n] for f, _ in given.values())), used[0])
+            shown = ", ".join(f"{params[name].name} = {format_value(values[name])}" for name in used)
+            at = next((name for name in used if name in said), used[0])
             raise Violation(f"the rule `{rule}` does not hold for {shown}", params[at].name, "rule_violated")
