@@ -40,7 +40,7 @@ class Context:
             made = targets.load(target) if target is not None else target_of(lowered.pipeline.target, base)
             return cls(made, lowered.models, lowered.parts, sink, targets.visible(made))
         except TargetError as error:
-            span = None if target is not None else getattr(lowered.deploy, "target_span", None)
+            span = None if target is not None else getattr(lowered.deploy, "span", None)
             sink.error("bad-target", error.message, span, help=[error.help] if error.help else [])
             return None
 

@@ -52,9 +52,10 @@ class BudgetPass(Pass):
         if cap is not None and need > cap:
             why = f"`limit {limit}` is not met: `{device.name}` needs {memory_text(need)}"
             span = getattr(limit, "span", None)
-            _refuse(p, device, min(cap, room or cap), why, context, span if isinstance(span, Span) else None)
+            refusal = _Refusal(p, device, min(cap, room) if of.memory_bytes else cap, self.reserve, context)
+            refusal.say(why, span if isinstance(span, Span) else None)
         elif of.memory_bytes and need > room:
-            _refuse(p, device, room, _headline(p, device, of), context, None)
+            _Refusal(p, device, room, self.reserve, context).say(_headline(p, device, of), None)
         elif context.target.here and need > of.free_bytes:
             context.sink.warning(
                 "not-free-now",
@@ -126,48 +127,56 @@ def _headline(p: Pipeline, device: ir.Device, of: targets.Device) -> str:
     return f"{who} {verb} {memory_text(device.planned_bytes)} on one device of {have}"
 
 
-def _refuse(p: Pipeline, device: ir.Device, room: int, headline: str, context: Context, span: Span | None) -> None:
-    """The diagnostic of a device that holds too much: its table, where each stage stands, and what would fit."""
-    stages = sorted(stages_on(p, device.name), key=lambda s: -sum(n for _, n in _items(s, context)))
-    labels = []
-    for stage in stages:
-        parts = " + ".join(f"{name.rpartition(' ')[2]} {memory_text(n)}" for name, n in _items(stage, context))
-        slots = get(stage.how, "slots")
-        where = slots.span if slots is not None and slots.span is not None else stage.span
-        if where is not None and parts:
-            labels.append(Label(where, parts))
-    primary = Label(span) if span is not None else labels.pop(0) if labels else None
-    tables = [table(d, context.target.device(d.name)) for d in p.devices]
-    short = device.planned_bytes - room
-    context.sink.error(
-        "does-not-fit",
-        headline,
-        primary.span if primary else None,
-        primary.text if primary else "",
-        secondary=labels,
-        notes=[*tables, f"{memory_text(short)} too much, with what stays in reserve"],
-        help=_help(p, device, room, context),
-    )
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A device that may hold `room` bytes and would hold more."""
 
+    pipeline: Pipeline
+    device: ir.Device
+    room: int
+    reserve: float
+    context: Context
 
-def _help(p: Pipeline, device: ir.Device, room: int, context: Context) -> list[str]:
-    found = list(changes(p, device, room, context))
-    if found:
-        return [f"smallest changes that fit: {'; or '.join(found)}"]
-    least = sum(
-        n
-        for name, n in replace(device, items=_smallest(p, device, context)).items
-        if not name.endswith(" activations") or n
-    )
-    return [f"no single change fits: with one slot a stage it still needs {memory_text(least)}"]
+    def say(self, headline: str, span: Span | None) -> None:
+        """The diagnostic: what each stage takes where it stands, the table of every device, and what would fit."""
+        labels = list(self._labels())
+        primary = Label(span) if span is not None else labels.pop(0) if labels else None
+        over = self.device.planned_bytes - self.room
+        self.context.sink.error(
+            "does-not-fit",
+            headline,
+            primary.span if primary else None,
+            primary.text if primary else "",
+            secondary=labels,
+            notes=[
+                *(table(d, self.context.target.device(d.name)) for d in self.pipeline.devices),
+                f"{memory_text(over)} too much, as {self.reserve:.0%} of the device stays in reserve",
+            ],
+            help=[self._help()],
+        )
 
+    def _labels(self) -> Iterator[Label]:
+        """What each stage takes, the largest first, at the setting that says how much where there is one."""
+        for stage in sorted(stages_on(self.pipeline, self.device.name), key=lambda s: -self._total(s)):
+            parts = " + ".join(f"{name.rpartition(' ')[2]} {memory_text(n)}" for name, n in _items(stage, self.context))
+            slots = get(stage.how, "slots")
+            where = slots.span if slots is not None and slots.span is not None else stage.span
+            if where is not None and parts:
+                yield Label(where, parts)
 
-def _smallest(p: Pipeline, device: ir.Device, context: Context) -> tuple[tuple[str, int], ...]:
-    """The items of a device if every stage on it had one slot."""
-    for stage in stages_on(p, device.name):
-        if get(stage.how, "slots") is not None:
-            p = p.with_stage(replace(stage, how=put(stage.how, "slots", Setting(1))))
-    return next(d.items for d in devices(p, context) if d.name == device.name)
+    def _total(self, stage: Stage) -> int:
+        return sum(n for _, n in _items(stage, self.context))
+
+    def _help(self) -> str:
+        found = list(changes(self.pipeline, self.device, self.room, self.reserve, self.context))
+        if found:
+            return f"smallest changes that fit: {'; or '.join(found)}"
+        smallest = self.pipeline
+        for stage in stages_on(smallest, self.device.name):
+            if get(stage.how, "slots") is not None:
+                smallest = smallest.with_stage(replace(stage, how=put(stage.how, "slots", Setting(1))))
+        least = next(d for d in devices(smallest, self.context) if d.name == self.device.name).planned_bytes
+        return f"no single change fits: with one slot in each stage it still needs {memory_text(least)}"
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

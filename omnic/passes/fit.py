@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from omnic.ir import pipeline as ir
 from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
@@ -14,7 +15,7 @@ from omnic.passes.quantize import DTYPES, precision_of
 _MIB, _GIB = 1 << 20, 1 << 30
 
 
-def changes(p: Pipeline, device: ir.Device, room: int, context: Context) -> Iterator[str]:
+def changes(p: Pipeline, device: ir.Device, room: int, reserve: float, context: Context) -> Iterator[str]:
     """Single changes to the source after which `device` holds at most `room` bytes, each as it would be written.
 
     Those that only lower how many run at once come first, then precision, then other devices, then shorter requests.
@@ -22,26 +23,24 @@ def changes(p: Pipeline, device: ir.Device, room: int, context: Context) -> Iter
     stages = list(stages_on(p, device.name))
     surplus = device.planned_bytes - room
 
-    def saves(stage: Stage, other: Stage) -> bool:
-        return _bytes(stage, context) - _bytes(other, context) >= surplus
+    def saves(stage: Stage, name: str, value: object) -> bool:
+        return _bytes(stage, context) - _bytes(_with(stage, name, value), context) >= surplus
 
     for stage in sorted(stages, key=lambda s: -kv_bytes(s, context)):
         slots = get(stage.how, "slots")
-        if slots is None:
-            continue
-        fitting = _largest(int(slots.value) - 1, lambda n, s=stage: saves(s, _with(s, "slots", n)))
-        if fitting:
+        if slots is not None and (fitting := _largest(int(slots.value) - 1, partial(saves, stage, "slots"))):
             yield _written(stage, slots, fitting, context)
     for stage in stages:
-        if precision_of(stage) == "fp32" and saves(stage, _with(stage, "dtype", DTYPES["bf16"])):
+        if precision_of(stage) == "fp32" and saves(stage, "dtype", DTYPES["bf16"]):
             yield f"`precision = bf16` on `{stage.name}`"
-    yield from _elsewhere(p, device, surplus, stages, context)
+    if context.target.gpus:
+        yield from _elsewhere(p, device, surplus, reserve, context)
     for stage in stages:
         prompt, whole = get(stage.how, "prompt"), get(stage.how, "context")
         if prompt is None or whole is None:
             continue
         answer = int(whole.value) - int(prompt.value)
-        fitting = _largest(int(prompt.value) - 1, lambda n, s=stage, a=answer: saves(s, _with(s, "context", n + a)))
+        fitting = _largest(int(whole.value) - 1, partial(saves, stage, "context")) - answer
         if fitting >= 256:
             yield f"`tokens = {fitting // 256 * 256}` on what feeds `{stage.name}`"
 
@@ -55,26 +54,26 @@ def _written(stage: Stage, slots: Setting, fitting: int, context: Context) -> st
     return f"`kv_cache = {size}` on `{stage.name}`"
 
 
-def _elsewhere(p: Pipeline, device: ir.Device, surplus: int, stages: list[Stage], context: Context) -> Iterator[str]:
-    """Moves to a device with room, or the number of devices that would do."""
-    target = context.target
-    if not target.gpus:
+def _elsewhere(p: Pipeline, device: ir.Device, surplus: int, reserve: float, context: Context) -> Iterator[str]:
+    """A move to a device with room, or the number of such devices that would do."""
+    target, stages = context.target, list(stages_on(p, device.name))
+    if len(stages) < 2:
         return
     held = {d.name: d.planned_bytes for d in p.devices}
-    if len(stages) > 1:
-        for stage in sorted(stages, key=lambda s: _bytes(s, context)):
-            size = _bytes(stage, context)
-            for index, other in enumerate(target.devices):
-                if other.name != device.name and size >= surplus:
-                    taken = held.get(other.name, 0) or other.context_bytes
-                    if taken + size <= int(free_bytes(other) - other.memory_bytes * 0.05):
-                        yield f"`place = [{index}]` on `{stage.name}`"
-                        return
-        of = target.device(device.name)
-        each = int(free_bytes(of) - of.memory_bytes * 0.05) - of.context_bytes
-        needed = _bins(sorted((_bytes(s, context) for s in stages), reverse=True), each)
-        if needed is not None and of.model:
-            yield f'`target = gpu("{of.model}", count = {needed})`'
+    room = {
+        d.name: int(free_bytes(d) - d.memory_bytes * reserve) - (held[d.name] or d.context_bytes)
+        for d in target.devices
+    }
+    for stage in sorted(stages, key=lambda s: _bytes(s, context)):
+        for index, other in enumerate(target.devices):
+            if other.name != device.name and surplus <= _bytes(stage, context) <= room[other.name]:
+                yield f"`place = [{index}]` on `{stage.name}`"
+                return
+    of = target.device(device.name)
+    each = int(free_bytes(of) - of.memory_bytes * reserve) - of.context_bytes
+    needed = _bins(sorted((_bytes(s, context) for s in stages), reverse=True), each)
+    if needed is not None and of.model:
+        yield f'`target = gpu("{of.model}", count = {needed})`'
 
 
 def _bins(sizes: list[int], each: int) -> int | None:
