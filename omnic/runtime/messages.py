@@ -39,6 +39,11 @@ class Start(_Message, frozen=True, tag="start"):
     arguments: dict[str, Any]
     credit: int
 
+    @classmethod
+    def of(cls, id: int, method: str, arguments: dict[str, Any], credit: int) -> Start:
+        """A Start whose sizes arrive as sizes; msgspec would send their fields."""
+        return cls(id, method, {name: _sized(value) for name, value in arguments.items()}, credit)
+
 
 class Credit(_Message, frozen=True, tag="credit"):
     id: int
@@ -132,9 +137,11 @@ ToServer: TypeAlias = Loading | Ready | Broken | Part | Ended | Failed | Cancell
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 
+def _sized(value: Any) -> Any:
+    return msgspec.msgpack.Ext(_SIZE, str(value).encode()) if isinstance(value, Size) else value
+
+
 def _encode(value: Any) -> Any:
-    if isinstance(value, Size):
-        return msgspec.msgpack.Ext(_SIZE, str(value).encode())
     if hasattr(value, "__array_interface__"):
         import numpy as np
 

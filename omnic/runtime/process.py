@@ -143,14 +143,18 @@ class Process:
         ours, theirs = socket.socketpair()
         with theirs:
             fd = theirs.fileno()
-            process = await asyncio.create_subprocess_exec(
-                *(python, "-m", "omnic.runtime.workers", str(build), "--fd", str(fd), "--parent", str(os.getpid())),
-                pass_fds=(fd,),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
-            )
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(python, "-m", "omnic.runtime.workers", str(build), "--fd", str(fd), "--parent", str(os.getpid())),
+                    pass_fds=(fd,),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                    env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                )
+            except BaseException:
+                ours.close()
+                raise
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(process, reader, writer, on_ready, on_lost)
 
@@ -169,7 +173,7 @@ class Process:
     def submit(self, method: str, arguments: dict[str, Any], credit: int) -> Call:
         self.last_id += 1
         call = self.calls[self.last_id] = Call(self, self.last_id, credit)
-        self.send(m.Start(self.last_id, method, arguments, credit))
+        self.send(m.Start.of(self.last_id, method, arguments, credit))
         return call
 
     async def fresh_stats(self, wait: float) -> dict[str, dict[str, float]]:
@@ -301,4 +305,6 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
 def _exception(failed: m.Failed) -> Exception:
     if failed.fault == "request":
         return RequestError(failed.message, failed.field, status=failed.status, code=failed.code)
-    return StageFailed(failed.stage or "?", failed.message, retryable=failed.retryable)
+    if failed.stage is None:
+        return RuntimeError(failed.message)
+    return StageFailed(failed.stage, failed.message, retryable=failed.retryable)

@@ -230,10 +230,7 @@ def _failure(id: int, error: Exception) -> m.Failed:
         case OutOfDomain():
             return m.Failed(id, "request", str(error), error.field, 400, "invalid_value")
     traceback.print_exception(error)
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return m.Failed(id, "stage", "out of memory", status=503, code="out_of_memory", retryable=True)
     if isinstance(error, errors.StageFailed):
-        status = 503 if error.retryable else 500
-        message = f"stage `{error.stage}` failed"
-        return m.Failed(id, "stage", message, status=status, stage=error.stage, retryable=error.retryable)
+        why, status = ("out of memory", 503) if error.retryable else ("the log of the server says why", 500)
+        return m.Failed(id, "stage", why, status=status, stage=error.stage, retryable=error.retryable)
     return m.Failed(id, "bug", "the pipeline failed on this request")

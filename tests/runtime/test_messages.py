@@ -1,0 +1,94 @@
+"""Messages between server and worker survive the trip; what is not a message is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import numpy as np
+import pytest
+
+from omnic.expr import Size
+from omnic.runtime import messages as m
+from omnic.runtime.flow import Finished
+
+TO_SERVER = [
+    m.Loading("think", 3, 10),
+    m.Ready(),
+    m.Broken("no weights", final=True),
+    m.Part(7, 0, "reply", 0, "héllo"),
+    m.Ended(7, 1, Finished(3, "stop", 4, 5, {"speech": "silent"}, {"think": {"busy_seconds": 0.5}})),
+    m.Failed(7, "request", "too long", "messages", 400, "context_length_exceeded"),
+    m.Cancelled(7),
+    m.Pong(1, {"think": {"requests": 2.0}}),
+]
+TO_WORKER = [
+    m.Start(1, "chat", {"messages": [{"role": "user", "content": "x"}]}, 4),
+    m.Credit(1, 2),
+    m.Cancel(1),
+    m.Ping(9),
+]
+
+
+@pytest.mark.parametrize("message", TO_SERVER, ids=lambda message: type(message).__name__)
+def test_what_a_worker_says_arrives_as_it_was(message: m.ToServer) -> None:
+    assert m.to_server(m.pack(message)[4:]) == message
+
+
+@pytest.mark.parametrize("message", TO_WORKER, ids=lambda message: type(message).__name__)
+def test_what_a_server_says_arrives_as_it_was(message: m.ToWorker) -> None:
+    assert m.to_worker(m.pack(message)[4:]) == message
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros(0, np.float32), np.arange(8)[::2]]
+)
+def test_an_array_keeps_dtype_shape_and_values(array: np.ndarray) -> None:
+    part = m.to_server(m.pack(m.Part(1, 0, "speech", 0, array))[4:])
+    assert isinstance(part, m.Part)
+    assert part.value.dtype == array.dtype
+    np.testing.assert_array_equal(part.value, array)
+
+
+def test_a_size_arrives_as_a_size() -> None:
+    start = m.to_worker(m.pack(m.Start.of(1, "draw", {"size": Size(512, 768)}, 1))[4:])
+    assert isinstance(start, m.Start)
+    assert start.arguments == {"size": Size(512, 768)}
+
+
+def test_what_has_no_form_is_refused_where_it_is_sent() -> None:
+    with pytest.raises(TypeError, match="object cannot be sent between processes"):
+        m.pack(m.Start(1, "x", {"a": object()}, 1))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xc1", b"\x80", msgspec.msgpack.encode({"is": "start"}), m.pack(m.Ping(1))[4:]]
+)
+def test_what_is_no_message_is_refused_where_it_arrives(body: bytes) -> None:
+    with pytest.raises(m.ProtocolError):
+        m.to_server(body)
+
+
+def test_a_stream_gives_whole_messages_then_none() -> None:
+    async def go() -> list[bytes | None]:
+        reader = asyncio.StreamReader()
+        sent = m.pack(m.Ping(1)) + m.pack(m.Ping(2)) + m.pack(m.Ping(3))[:-1]
+        for at in range(0, len(sent), 3):
+            reader.feed_data(sent[at : at + 3])
+        reader.feed_eof()
+        return [await m.receive(reader) for _ in range(3)]
+
+    first, second, third = asyncio.run(go())
+    assert first is not None
+    assert second is not None
+    assert (m.to_worker(first), m.to_worker(second), third) == (m.Ping(1), m.Ping(2), None)
+
+
+def test_a_length_beyond_reason_is_refused() -> None:
+    async def go() -> None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(b"\xff\xff\xff\xff")
+        await m.receive(reader)
+
+    with pytest.raises(m.ProtocolError, match="4294967295 bytes"):
+        asyncio.run(go())
