@@ -16,7 +16,7 @@ def parse(source: Source, sink: Sink) -> ast.File | None:
     """The file that `source` says; None, and every syntax error that can be told apart in `sink`, if it has any."""
     errors = SyntaxErrors(source, sink)
     try:
-        tree = parser().parse(source.text, on_error=errors)
+        tree = parser().parse(source.text, start="start", on_error=errors)
     except UnexpectedInput:  # reported, and nothing left to read on from
         return None
     if errors.found:

@@ -16,6 +16,8 @@ import lark
 from omnic.dsl.newlines import Newlines
 
 GRAMMAR, TABLES = "omni.lark", "omni.tables"
+STARTS = ("start", "setting")
+STARTS = ("start", "setting")
 
 
 @functools.cache
@@ -31,9 +33,8 @@ def parser() -> lark.Lark:
 
 def build(text: str, *, strict: bool = False) -> lark.Lark:
     """A parser made from grammar text. `strict` also refuses terminals that collide (needs `interegular`)."""
-    return lark.Lark(
-        text, parser="lalr", lexer="contextual", postlex=Newlines(), strict=strict, maybe_placeholders=True
-    )
+    options = {"parser": "lalr", "lexer": "contextual", "maybe_placeholders": True}
+    return lark.Lark(text, start=[*STARTS], postlex=Newlines(), strict=strict, **options)
 
 
 def grammar() -> str:
@@ -42,7 +43,8 @@ def grammar() -> str:
 
 def header(text: str) -> bytes:
     """First line of the tables of a grammar: what they were made by and of."""
-    return f"lark {lark.__version__} grammar {hashlib.sha256(text.encode()).hexdigest()}".encode()
+    digest = hashlib.sha256("\n".join((*STARTS, text)).encode()).hexdigest()
+    return f"lark {lark.__version__} grammar {digest}".encode()
 
 
 def dump(text: str) -> bytes:

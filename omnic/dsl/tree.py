@@ -29,6 +29,15 @@ def build(tree: Tree[Token], source: Source, sink: Sink) -> ast.File:
     return ast.File(source, tuple(builder.item(child) for child in tree.children if isinstance(child, Tree)))
 
 
+def setting(tree: Tree[Token], source: Source, sink: Sink) -> ast.Setting | None:
+    """A setting by itself; None, and errors in `sink`, if its literals are wrong."""
+    found = Sink()
+    made: ast.Setting = _Builder(source, found).item(tree)
+    for diagnostic in found.diagnostics:
+        sink.add(diagnostic)
+    return None if found.has_errors else made
+
+
 class _Builder:
     def __init__(self, source: Source, sink: Sink) -> None:
         self.source, self.sink = source, sink

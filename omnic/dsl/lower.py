@@ -1,0 +1,389 @@
+"""Bound AST to IR: pipelines used as stages written out, channels numbered, every key with its value and origin."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omnic import expr
+from omnic.catalog.part import Model as CatalogModel
+from omnic.catalog.part import Part
+from omnic.catalog.resolve import ModelSource
+from omnic.contract.types import Type
+from omnic.diagnostics import Sink, did_you_mean, listing
+from omnic.dsl.check.bound import Checked, Deploy, Edge, Pipeline, Stage, Value
+from omnic.dsl.flags import settings_of
+from omnic.expr import Expr, Literal, Name
+from omnic.ir import pipeline as ir
+from omnic.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A pipeline as IR, with what the catalog says of its models and stages.
+
+    `sources` are all files it was made of; paths in the IR start from the directory of the first of them.
+    """
+
+    pipeline: ir.Pipeline
+    models: dict[str, CatalogModel]
+    parts: dict[str, Part]
+    deploy: Deploy | None
+    sources: tuple[Path, ...]
+
+
+def lower(
+    checked: Checked, pipeline: str | None, deploy: str | None, overrides: Sequence[str], sink: Sink
+) -> Lowered | None:
+    """A pipeline of a checked file, the only one if `pipeline` is None, as a deploy block would run it.
+
+    `overrides` are settings as flags give them (`think.slots = 4`); they win over the deploy block, and that over the
+    stage. None, and errors, if a name leads nowhere or a setting does not fit.
+    """
+    chosen_deploy = _deploy(checked, deploy, sink)
+    if deploy is not None and chosen_deploy is None:
+        return None
+    chosen = _pipeline(checked, pipeline, chosen_deploy, sink)
+    if chosen is None:
+        return None
+    found = Sink()
+    flags = settings_of(overrides, chosen, found)
+    for diagnostic in found.diagnostics:
+        sink.add(diagnostic)
+    if found.has_errors:
+        return None
+    flat = _Flat(chosen, chosen_deploy.values if chosen_deploy else {}, flags)
+    flat.take(chosen, "", {}, ())
+    made = flat.pipeline(chosen_deploy)
+    for rule, span in flat.refused:
+        sink.error("not-supported-yet", f"omnic cannot hold `{rule}` of a stage that is a pipeline yet", span)
+    if flat.refused:
+        return None
+    return Lowered(made, flat.catalog, flat.parts, chosen_deploy, checked.sources)
+
+
+def _deploy(checked: Checked, name: str | None, sink: Sink) -> Deploy | None:
+    if name is None or name in checked.deploys:
+        return checked.deploys.get(name) if name else None
+    known = checked.deploys
+    there = f"there are {listing(known)}" if known else "the file has none"
+    sink.error("unknown-deploy", f"there is no deploy block `{name}`", help=[did_you_mean(name, known) or there])
+    return None
+
+
+def _pipeline(checked: Checked, name: str | None, deploy: Deploy | None, sink: Sink) -> Pipeline | None:
+    known = checked.pipelines
+    name = name or (deploy.pipeline if deploy else None)
+    if name is None and len(known) == 1:
+        return next(iter(known.values()))
+    if name is None:
+        there = f"the file has {listing(known)}; say which" if known else "the file holds no pipeline"
+        sink.error("which-pipeline", there)
+        return None
+    if name not in known:
+        hint = did_you_mean(name, known) or f"there are {listing(known)}"
+        sink.error("unknown-pipeline", f"there is no pipeline `{name}`", help=[hint])
+        return None
+    if deploy is not None and deploy.pipeline != name:
+        sink.error("unknown-deploy", f"deploy block `{deploy.name}` is for pipeline `{deploy.pipeline}`", deploy.span)
+        return None
+    return known[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """An edge of the flat graph. `at` orders wires as the source does."""
+
+    source: str  # "think.text", or an input
+    target: str  # "speak.text", or "output reply"
+    type: Type
+    how: tuple[tuple[str, Any, Span], ...]
+    span: Span
+    at: tuple[int, ...]
+
+
+class _Flat:
+    """Gathers the parts of a pipeline and of those inside it, under names that begin with the stage they are."""
+
+    def __init__(
+        self, top: Pipeline, deploy: Mapping[str, tuple[Value, ...]], flags: Mapping[str, tuple[Value, ...]]
+    ) -> None:
+        self._top, self._deploy, self._flags = top, deploy, flags
+        self._models: list[ir.Model] = []
+        self._stages: dict[str, ir.Stage] = {}
+        self._requires: list[Expr] = []
+        self._wires: list[_Wire] = []
+        self.catalog: dict[str, CatalogModel] = {}
+        self.parts: dict[str, Part] = {}
+        self.refused: list[tuple[Expr, Span]] = []
+
+    def take(self, one: Pipeline, prefix: str, values: Mapping[str, Expr], at: tuple[int, ...]) -> None:
+        """Takes in what `one` holds. `values` are what its params stand for; none at the top, where they stay."""
+        names = self._take_models(one, prefix)
+        for stage in one.stages.values():
+            if stage.inner is not None:
+                inner = self._params(stage, f"{prefix}{stage.name}", values)
+                self.take(stage.inner, f"{prefix}{stage.name}.", inner, (*at, stage.span.start))
+            else:
+                self._take_stage(stage, prefix, names, values)
+        for edge in one.edges:
+            self._wires += self._wire(one, edge, prefix, at)
+        for rule in one.requires:
+            self._take_rule(one, rule.expr, rule.span, prefix, values)
+
+    # --- models and stages --------------------------------------------------------------------------------------------
+
+    def _take_models(self, one: Pipeline, prefix: str) -> dict[str, str]:
+        """The models of a pipeline by the names they get: `lm` of stage `answer` is `answer_lm`."""
+        names: dict[str, str] = {}
+        for model in one.models.values():
+            assert model.model is not None, "a pipeline with an unknown model does not hold up"
+            assert model.source is not None, "as above"
+            name = f"{prefix}{model.name}".replace(".", "_")
+            while name in self.catalog:
+                name += "_"
+            names[model.name] = name
+            source = str(self._rebased(model.source, one.base))
+            self.catalog[name] = model.model
+            self._models.append(ir.Model(name, source, model.model.family, model.model.revision, model.span))
+        return names
+
+    def _rebased(self, source: ModelSource, base: Path) -> ModelSource:
+        """A path as it is written in the top file's directory."""
+        if source.kind != "path" or base == self._top.base:
+            return source
+        return replace(source, name=os.path.relpath(base / source.name, self._top.base))
+
+    def _take_stage(self, stage: Stage, prefix: str, models: Mapping[str, str], values: Mapping[str, Expr]) -> None:
+        part = stage.part
+        assert part is not None, "a pipeline with an unknown stage does not hold up"
+        name = prefix + stage.name
+        given = self._given(stage, name, values)
+        part = part.with_types({key: s.value for key, s in given.items() if not isinstance(s.value, Expr)})
+        called = part.name
+        if stage.file is not None:
+            file, _, function = part.name.rpartition(":")
+            called = f"{os.path.relpath(stage.file, self._top.base) if prefix else file}:{function}"
+        keys = tuple((key.name, given.get(key.name) or _default(key)) for key in part.keys)
+        how = tuple((key, setting) for key, setting in given.items() if part.key(key) is None)
+        outputs = tuple((port.name, port.type) for port in part.outputs)
+        model = models[stage.model] if stage.model is not None else None
+        self._stages[name] = ir.Stage(name, part.kind, model, called, (), outputs, (), keys, how, stage.span)
+        self.parts[name] = part
+
+    def _given(self, stage: Stage, name: str, values: Mapping[str, Expr]) -> dict[str, ir.Setting]:
+        """What is set of a stage, each key by the strongest that sets it."""
+        found: dict[str, ir.Setting] = {}
+        layers = (
+            ("stage block", stage.values),
+            ("deploy block", self._deploy.get(name, ())),
+            ("flag", self._flags.get(name, ())),
+        )
+        for origin, layer in layers:
+            for value in layer:
+                content = _substituted(value.value, values) if isinstance(value.value, Expr) else value.value
+                found[value.key.name] = ir.Setting(content, origin, span=value.span)
+        return found
+
+    def _params(self, stage: Stage, name: str, values: Mapping[str, Expr]) -> dict[str, Expr]:
+        """What the params of a pipeline stand for where stage `name` is that pipeline."""
+        assert stage.inner is not None
+        given = self._given(stage, name, values)
+        bound: dict[str, Expr] = {}
+        for param in stage.inner.params.values():
+            content = given[param.name].value if param.name in given else param.default
+            bound[param.name] = content if isinstance(content, Expr) else Literal(content)
+        return bound
+
+    # --- edges --------------------------------------------------------------------------------------------------------
+
+    def _wire(self, one: Pipeline, edge: Edge, prefix: str, at: tuple[int, ...]) -> Iterator[_Wire]:
+        """The wires that an edge of `one` stands for. Ends that are a pipeline's are followed into it or out of it."""
+        if prefix and edge.source.stage is None:
+            return  # from the inside of an input: made when the edge that feeds it is met
+        if prefix and edge.target.stage is None:
+            return  # as above, of an output
+        start = _begin(one, edge, prefix)
+        if start is None:
+            return
+        source, pinned = start
+        here = (*at, edge.span.start)
+        for target, how, tail in _ends(one, edge, prefix):
+            merged = {key: (key, value, span) for key, value, span in (*pinned, *edge.how, *how)}
+            yield _Wire(source, target, edge.type, tuple(merged.values()), edge.span, (*here, *tail))
+
+    # --- rules --------------------------------------------------------------------------------------------------------
+
+    def _take_rule(self, one: Pipeline, rule: Expr, span: Span, prefix: str, values: Mapping[str, Expr]) -> None:
+        if not prefix:
+            self._requires.append(rule)
+            return
+        known = _substituted(rule, values)
+        if isinstance(known, Literal):
+            if known.value is not True:
+                self.refused.append((rule, span))
+        elif any(name.path[0] in one.inputs for name in expr.names(rule)):
+            self.refused.append((rule, span))
+        else:
+            assert isinstance(known, Expr)
+            self._requires.append(known)
+
+    # --- the whole ----------------------------------------------------------------------------------------------------
+
+    def pipeline(self, deploy: Deploy | None) -> ir.Pipeline:
+        top = self._top
+        channels, fed, produced = self._connect()
+        stages = [self._wired(stage, fed) for stage in self._in_flow_order()]
+        outputs = [ir.Output(o.name, o.type, produced[o.name], o.span) for o in top.outputs.values()]
+        return ir.Pipeline(
+            top.name,
+            (deploy.target if deploy else None) or "cpu",
+            models=tuple(self._models),
+            inputs=tuple(ir.Input(i.name, i.type, i.span) for i in top.inputs.values()),
+            params=tuple(ir.Param(p.name, p.type, p.default, p.domain, p.span) for p in top.params.values()),
+            requires=tuple(self._requires),
+            stages=tuple(stages),
+            channels=tuple(channels),
+            outputs=tuple(outputs),
+            endpoints=tuple(self._endpoints()),
+            limits=tuple(limit.expr for limit in deploy.limits) if deploy else (),
+        )
+
+    def _connect(self) -> tuple[list[ir.Channel], dict[str, str], dict[str, str]]:
+        """Channels, what feeds each port, and what each output comes from."""
+        channels: list[ir.Channel] = []
+        fed: dict[str, str] = {}
+        produced: dict[str, str] = {}
+        for wire in sorted(self._wires, key=lambda w: w.at):
+            if wire.target.startswith("output "):
+                produced[wire.target.removeprefix("output ")] = wire.source
+            elif "." in wire.source or self._streams(wire):
+                name = f"c{len(channels)}"
+                how = tuple((key, ir.Setting(value, "stage block", span=span)) for key, value, span in wire.how)
+                channels.append(ir.Channel(name, wire.source, wire.target, wire.type, how, wire.span))
+                fed[wire.target] = name
+            else:
+                fed[wire.target] = wire.source
+        return channels, fed, produced
+
+    def _streams(self, wire: _Wire) -> bool:
+        """Whether a wire from an input leads to a port that takes less than the whole at once."""
+        stage, _, port = wire.target.rpartition(".")
+        found = self.parts[stage].input(port)
+        return found is not None and found.streams[:1] != ("whole",)
+
+    def _wired(self, stage: ir.Stage, fed: Mapping[str, str]) -> ir.Stage:
+        ports = [p for p in self.parts[stage.name].inputs if f"{stage.name}.{p.name}" in fed]
+        return replace(
+            stage,
+            inputs=tuple((port.name, fed[f"{stage.name}.{port.name}"]) for port in ports),
+            optional=tuple(port.name for port in ports if not port.required),
+        )
+
+    def _in_flow_order(self) -> list[ir.Stage]:
+        """Stages after those that feed them; in source order where the flow leaves it open."""
+        needs: dict[str, list[str]] = {name: [] for name in self._stages}
+        for wire in self._wires:
+            target, _, port = wire.target.rpartition(".")
+            source = wire.source.rpartition(".")[0]
+            if target in needs and source in needs:
+                found = self.parts[target].input(port)
+                if found is None or not found.feedback:
+                    needs[target].append(source)
+        order: dict[str, None] = {}
+        pending = list(reversed(self._stages))
+        while pending:
+            name = pending[-1]
+            waiting = [other for other in needs[name] if other not in order]
+            if name in order or not waiting:
+                order.setdefault(name)
+                pending.pop()
+            else:
+                pending += reversed(waiting)
+        return [self._stages[name] for name in order]
+
+    def _endpoints(self) -> Iterator[ir.Endpoint]:
+        for use in self._top.uses:
+            entry = use.entry
+            if entry is not None:
+                stage, _, port = entry.partition(".")
+                inner = self._top.stages[stage].inner
+                entry = next(iter(_inside(inner, port, f"{stage}.")), (entry, (), ()))[0] if inner else entry
+            yield ir.Endpoint(use.name, entry, use.fields, (), use.span)
+
+
+def _default(key: Any) -> ir.Setting:
+    """A key that nothing sets: left to requests where they can say it, else the catalog's default."""
+    if key.field is not None:
+        return ir.Setting(ir.Open(key.field, key.type, key.default, key.domain), "catalog default")
+    return ir.Setting(key.default, "catalog default")
+
+
+_How = tuple[tuple[str, Any, Span], ...]
+
+
+def _begin(one: Pipeline, edge: Edge, prefix: str) -> tuple[str, _How] | None:
+    """Where the data of an edge comes from, and what the edges on the way inside pin."""
+    if edge.source.stage is None:
+        return edge.source.name, ()
+    return _producer(one, edge.source.stage, edge.source.name, prefix)
+
+
+def _producer(one: Pipeline, stage: str, port: str, prefix: str) -> tuple[str, _How] | None:
+    inner = one.stages[stage].inner
+    if inner is None:
+        return f"{prefix}{stage}.{port}", ()
+    edge = next(e for e in inner.edges if e.target.stage is None and e.target.name == port)
+    if edge.source.stage is not None:
+        found = _producer(inner, edge.source.stage, edge.source.name, f"{prefix}{stage}.")
+        return found and (found[0], (*found[1], *edge.how))
+    outer = next((e for e in one.edges if str(e.target) == f"{stage}.{edge.source.name}"), None)
+    return None if outer is None else _begin(one, outer, prefix)
+
+
+def _ends(one: Pipeline, edge: Edge, prefix: str) -> Iterator[tuple[str, _How, tuple[int, ...]]]:
+    """The ports or outputs that an edge leads to, what edges inside pin, and where those stand."""
+    if edge.target.stage is None:
+        yield f"output {edge.target.name}", (), ()
+        return
+    inner = one.stages[edge.target.stage].inner
+    if inner is None:
+        yield f"{prefix}{edge.target}", (), ()
+    else:
+        yield from _inside(inner, edge.target.name, f"{prefix}{edge.target.stage}.")
+
+
+def _inside(inner: Pipeline, given: str, prefix: str) -> Iterator[tuple[str, _How, tuple[int, ...]]]:
+    """The ports inside a pipeline that its input `given` feeds."""
+    for edge in inner.edges:
+        if edge.source.stage is None and edge.source.name == given and edge.target.stage is not None:
+            for target, how, tail in _ends(inner, edge, prefix):
+                yield target, (*edge.how, *how), (edge.span.start, *tail)
+
+
+def _substituted(value: Expr, values: Mapping[str, Expr]) -> Any:
+    """`value` with params replaced by what they stand for, as a literal value where nothing is left open."""
+    if not values:
+        return value
+    known = {name: literal.value for name, literal in values.items() if isinstance(literal, Literal)}
+    made = expr.fold(_replaced(value, values), known)
+    return made.value if isinstance(made, Literal) else made
+
+
+def _replaced(value: Expr, values: Mapping[str, Expr]) -> Expr:
+    match value:
+        case Name(path=(head, *fields)) if head in values:
+            other = values[head]
+            if isinstance(other, Name):
+                return Name((*other.path, *fields), span=value.span)
+            return value if isinstance(other, Literal) else other
+        case expr.Call(function=function, args=args):
+            return expr.Call(function, tuple(_replaced(arg, values) for arg in args), span=value.span)
+        case expr.Unary(op=op, operand=operand):
+            return expr.Unary(op, _replaced(operand, values), span=value.span)
+        case expr.Binary(op=op, left=left, right=right):
+            return expr.Binary(op, _replaced(left, values), _replaced(right, values), span=value.span)
+    return value
