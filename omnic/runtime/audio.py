@@ -28,22 +28,24 @@ _MPEG_RATES = (8000, 11025, 12000, 16000, 22050, 24000, 32000, 44100, 48000)
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How sound is encoded. `rates` are the only sample rates its codec takes, where it does not take all."""
+    """How sound is encoded. `rates` are the only sample rates its codec takes, where it does not take all, and
+    `bit_rate` is what it spends on a second of speech, in bits."""
 
     name: str
     content_type: str
     container: str = ""  # as FFmpeg names it; none: the samples as they are
     codec: str = ""
     rates: tuple[int, ...] = ()
+    bit_rate: int | None = None
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         f.name: f
         for f in (
-            Format("mp3", "audio/mpeg", "mp3", "libmp3lame", _MPEG_RATES),
-            Format("opus", "audio/ogg; codecs=opus", "ogg", "libopus", (8000, 12000, 16000, 24000, 48000)),
-            Format("aac", "audio/aac", "adts", "aac", _MPEG_RATES),
+            Format("mp3", "audio/mpeg", "mp3", "libmp3lame", _MPEG_RATES, 64_000),
+            Format("opus", "audio/ogg; codecs=opus", "ogg", "libopus", (8000, 12000, 16000, 24000, 48000), 48_000),
+            Format("aac", "audio/aac", "adts", "aac", _MPEG_RATES, 64_000),
             Format("flac", "audio/flac", "flac", "flac"),
             Format("wav", "audio/wav"),
             Format("pcm", "audio/pcm"),
@@ -165,7 +167,10 @@ class _Compressed:
         self._resampler = Resampler(rate_hz, self._rate_hz)
         options = {"page_duration": _OGG_PAGE_US} if form.container == "ogg" and not file.seekable() else {}
         self._file = av.open(file, "w", format=form.container, container_options=options)
-        self._stream: Any = self._file.add_stream(form.codec, rate=self._rate_hz, layout="mono")
+        stream: Any = self._file.add_stream(form.codec, rate=self._rate_hz, layout="mono")
+        if form.bit_rate:
+            stream.bit_rate = form.bit_rate
+        self._stream = stream
 
     def write(self, samples: Samples) -> None:
         self._encode(self._resampler.push(samples))

@@ -68,7 +68,8 @@ class Spoken:
         self._run = ""  # marks of one kind, at hand
         self._last = "\n"  # the character before them
         self._labels: list[list[str]] = []  # what stands in each bracket that is open
-        self._escaped = self._quoted = False
+        self._escaped = False
+        self._quote = ""  # the quote that is open in a tag
         self._cell = self._filled = False  # a cell ended; the line has said something
 
     def push(self, text: str) -> str:
@@ -156,7 +157,7 @@ class Spoken:
             self._end_run(char)
         if char == "\n":
             self._end_line()
-        elif char == "`" or (char in "*_~!" and not self._code):
+        elif char == "`" or (char in "*_~!#" and not self._code):
             self._run = char
         elif self._code:
             self._show(char)
@@ -183,6 +184,7 @@ class Spoken:
         elif (
             run[0] == "`"
             or run == "~"
+            or (run[0] == "#" and not (before.isspace() and char in ("\n" if len(run) == 1 else " \n")))
             or (run[0] in "*_" and before.isspace() and char.isspace())
             or (run[0] == "*" and before.isdigit() and char.isdigit())
             or (run[0] == "_" and before.isalnum() and char.isalnum())
@@ -229,18 +231,19 @@ class Spoken:
 
     def _tag(self, char: str) -> None:
         tag = "".join(self._held)
-        if char == ">" and tag and not self._quoted:
+        if char == ">" and tag and not self._quote:
             self._end_tag(tag)
             return
         opens = char.isalpha() or char in "/!?" if not tag else True
-        prose = char in ".,;!?()" and not self._quoted and any(map(str.isspace, tag))
+        prose = char in ".,;!?()" and not self._quote and any(map(str.isspace, tag))
         if not opens or prose or char in "<\n" or len(tag) > _LONGEST:
-            self._quoted = False
+            self._quote = ""
             self._show("<")
             self._give_back(char)
             return
         self._held.append(char)
-        self._quoted ^= char == '"'
+        if char in "\"'":
+            self._quote = "" if self._quote == char else self._quote or char
         if tag + char == "!--":
             self._held, self._read = [], self._comment
 
