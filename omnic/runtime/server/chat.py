@@ -152,7 +152,7 @@ class Chat:
             return []
         data = await asyncio.to_thread(encoders[index].finish)
         rest = [{"audio": self._audio(index) | {"data": _base64(data)}}] if data else []
-        return [*rest, {"audio": self._audio(index) | self._expires()}]
+        return [*rest, {"audio": self._expires()}]
 
     def _chunk(
         self, index: int, delta: dict[str, Any], finish_reason: str | None = None, more: dict[str, Any] | None = None
