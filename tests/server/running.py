@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -35,6 +36,7 @@ class Server:
     def __init__(self, build: Path, *options: str) -> None:
         command = [sys.executable, "-W", "error", str(build / "server.py"), "--port", "0", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.client = httpx.Client(timeout=30)
         self.lines: list[str] = []
         self._reading = threading.Thread(target=self._read)
         self._reading.start()
@@ -51,6 +53,7 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.client.close()
         self.process.kill()
         self.ended()
 
@@ -66,7 +69,7 @@ class Server:
 
     def ready(self, seconds: float = 20) -> Self:
         until = time.monotonic() + seconds
-        while httpx.get(f"{self.url}/ready").status_code != 200:
+        while self.get("/ready").status_code != 200:
             assert time.monotonic() < until, "\n".join(self.lines)
             time.sleep(0.02)
         return self
@@ -85,8 +88,12 @@ class Server:
         [child] = psutil.Process(self.process.pid).children()
         return child
 
-    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        return httpx.post(f"{self.url}{path}", json=body, timeout=30, **options)
+    def get(self, path: str) -> httpx.Response:
+        return self.client.get(f"{self.url}{path}")
+
+    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> httpx.Response:
+        content, kind = json.dumps(body), {"content-type": "application/json"}
+        return self.client.post(f"{self.url}{path}", content=content, headers=kind | (headers or {}))
 
     def chat(self, text: str, **fields: Any) -> httpx.Response:
         return self.post("/v1/chat/completions", ask(text, **fields))
@@ -95,12 +102,12 @@ class Server:
         return self.post("/v1/audio/speech", {"input": text, **fields})
 
     @contextmanager
-    def streaming(self, path: str, body: Any, **options: Any) -> Iterator[httpx.Response]:
-        with httpx.stream("POST", f"{self.url}{path}", json=body, timeout=30, **options) as response:
+    def streaming(self, path: str, body: Any) -> Iterator[httpx.Response]:
+        with self.client.stream("POST", f"{self.url}{path}", json=body) as response:
             yield response
 
     def metrics(self) -> dict[tuple[str, ...], float]:
         """`("omnic_requests_total", "chat.completions", "completed")`: value."""
-        text = httpx.get(f"{self.url}/metrics").text
+        text = self.get("/metrics").text
         families = text_string_to_metric_families(text)
         return {(s.name, *s.labels.values()): s.value for family in families for s in family.samples}
