@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -145,3 +146,98 @@ def python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+# --- each half without the other --------------------------------------------------------------------------------------
+
+COMPILER = (
+    "lark",
+    "typer",
+    "rich",
+    "omnic.dsl",
+    "omnic.ir",
+    "omnic.passes",
+    "omnic.codegen",
+    "omnic.catalog",
+    "omnic.driver",
+)
+RUNTIME = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "onnxruntime", "hibari", "fastapi")
+PIPELINE = """\
+pipeline small {
+  model lm = random("llama", seed = 0)
+
+  input  messages: chat<text>
+  output reply: text
+
+  param max_tokens: int = 8 in 1..16
+
+  stage think = lm.generate { max_tokens = max_tokens }
+
+  messages   -> think.messages
+  think.text -> reply
+
+  serve chat.completions
+}
+"""
+
+
+def without(names: tuple[str, ...], folder: Path) -> dict[str, str]:
+    """An environment whose Python processes, children included, cannot import `names`."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if any(name == gone or name.startswith(gone + '.') for gone in {names!r}):\n"
+        "            raise ModuleNotFoundError(f'{name} is absent in this test', name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+    )
+    return os.environ | {"PYTHONPATH": str(folder), "HF_HUB_OFFLINE": "1"}
+
+
+def run(environment: dict[str, str], *command: str | Path) -> str:
+    done = subprocess.run([sys.executable, *command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build made where no library of the runtime can be imported."""
+    folder = tmp_path_factory.mktemp("half")
+    (folder / "small.omni").write_text(PIPELINE)
+    environment = without(RUNTIME, folder / "absent")
+    for command in (["check"], ["plan"], ["opt"], ["build", "-o", str(folder / "build")]):
+        run(environment, "-m", "omnic", command[0], folder / "small.omni", *command[1:])
+    return folder / "build"
+
+
+def test_absence_is_real(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="torch is absent"):
+        run(without(RUNTIME, tmp_path / "absent"), "-c", "import torch")
+
+
+def test_compiling_needs_no_torch(build: Path) -> None:
+    assert (build / "manifest.json").is_file()
+    assert (build / "pipeline.py").is_file()
+
+
+def test_every_runtime_module_imports_without_the_compiler(tmp_path: Path) -> None:
+    names = [".".join(p.relative_to(ROOT).with_suffix("").parts) for p in modules() if owner(p) == "runtime"]
+    code = f"import importlib\nfor name in {names!r}: importlib.import_module(name)"
+    run(without(COMPILER, tmp_path / "absent"), "-c", code)
+
+
+def test_a_build_runs_without_the_compiler(build: Path, tmp_path: Path) -> None:
+    code = (
+        "import asyncio, sys\n"
+        f"sys.path.insert(0, {str(build)!r})\n"
+        "from pipeline import Small\n"
+        "async def main():\n"
+        "    async with Small.load() as small:\n"
+        "        asked = small.chat_completions_reply(messages=[{'role': 'user', 'content': 'Hello'}], seed=1)\n"
+        "        answer = await asked.result()\n"
+        "        print(answer['finished'].completion_tokens)\n"
+        "asyncio.run(main())"
+    )
+    assert int(run(without(COMPILER, tmp_path / "absent"), "-c", code)) > 0

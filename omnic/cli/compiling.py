@@ -94,12 +94,15 @@ def opt(
       omnic opt pipelines/assistant.omni -p 'place{reserve=0.1}' --print-after all
     """
     from omnic.ir.text import dump
-    from omnic.passes import parse_spec
+    from omnic.passes import DEFAULT, parse_spec
 
     try:
-        chosen = None if passes is None else parse_spec(passes)
+        chosen = DEFAULT if passes is None else parse_spec(passes)
     except ValueError as error:
         raise Refusal(str(error)) from None
+    names = [step.name for step in chosen]
+    if print_after is not None and print_after not in ("all", *names):
+        raise Refusal(f"--print-after {print_after}: the passes that run are {', '.join(names) or 'none'}")
     planned = planned_of(file, deploy, target, tuple(set or ()), passes=chosen, print_after=print_after)
     print(dump(planned.pipeline).rstrip("\n"))
 

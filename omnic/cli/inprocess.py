@@ -20,8 +20,8 @@ Show = Callable[[str, int, int], None]
 """Called while a stage loads: its name, bytes loaded, bytes to load."""
 
 
-def manifest_of(build: Path) -> Manifest:
-    """The manifest of a build directory that still matches what it was made from. Raises Refusal."""
+def contract(build: Path) -> Manifest:
+    """The manifest of a build directory, where this installation can run it. Raises Refusal."""
     from omnic import installed, manifest
 
     if build.is_file():
@@ -29,13 +29,6 @@ def manifest_of(build: Path) -> Manifest:
     try:
         content = manifest.read(build)
         installed.require("serve")
-        from omnic.runtime import lock
-        from omnic.runtime.errors import Stale
-
-        try:
-            lock.verify(build)
-        except Stale as stale:
-            raise Refusal(str(stale), 1) from None
     except (manifest.ManifestError, installed.Unmet) as error:
         raise Refusal(str(error)) from None
     return content
@@ -43,17 +36,23 @@ def manifest_of(build: Path) -> Manifest:
 
 @asynccontextmanager
 async def loaded(build: Path, manifest: Manifest) -> AsyncIterator[Pipeline]:
-    """The generated pipeline with its stages loaded; progress goes to standard error. Raises Refusal."""
-    from omnic.runtime.weights import Missing
+    """The generated pipeline with its stages loaded; progress goes to standard error.
 
-    generated = _generated(build, manifest)
+    Raises Refusal if the build no longer matches what it was made from, or weights are missing or damaged.
+    """
+    from omnic.runtime import lock
+    from omnic.runtime.errors import Stale
+    from omnic.runtime.weights import Damaged, Missing
+
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         try:
+            lock.verify(build)
             with progress() as show:
+                generated = _generated(build, manifest)
                 pipeline = await stack.enter_async_context(generated.load(progress=show))
-        except Missing as missing:
-            raise Refusal(str(missing)) from None
+        except (Stale, Missing, Damaged) as error:
+            raise Refusal(str(error), 1) from None
         print(f"loaded in {time.monotonic() - began:.1f} s", file=sys.stderr)
         yield pipeline
 

@@ -54,7 +54,7 @@ def run(
     from omnic.cli.request import request
 
     build = _build_of(what)
-    manifest = inprocess.manifest_of(build)
+    manifest = inprocess.contract(build)
     asked = request(manifest, given or (), wanted or ())
     _writable(manifest, asked)
     asyncio.run(_run(build, manifest, asked))
@@ -77,7 +77,7 @@ def serve(
         raise Refusal(f"--workers {workers} cannot be honoured: this version of omnic serves with one worker")
     from omnic.cli import inprocess
 
-    inprocess.manifest_of(Path(build))
+    inprocess.contract(Path(build))
     from omnic.runtime.server.main import serve
 
     raise typer.Exit(serve(Path(build), host=host, port=port))
@@ -131,8 +131,19 @@ def _writable(manifest: Manifest, asked: Request) -> None:
                 raise Refusal(f"--out {name}=-: {kind} is not for a terminal; name a file")
         elif not Path(file).parent.is_dir():
             raise Refusal(f"--out {name}={file}: there is no directory {Path(file).parent}")
-        elif kind == "audio" and Path(file).suffix != ".wav":
-            raise Refusal(f"--out {name}={file}: sound is written as .wav here; the server has other formats")
+        elif kind == "audio":
+            _format(name, file)
+
+
+def _format(name: str, file: str) -> str:
+    """The format that a sound file's suffix asks for. Raises Refusal if sound cannot be encoded so."""
+    from omnic.runtime.audio import known
+    from omnic.runtime.errors import RequestError
+
+    try:
+        return known(Path(file).suffix.removeprefix(".")).name
+    except RequestError as error:
+        raise Refusal(f"--out {name}={file}: {error}") from None
 
 
 async def _run(build: Path, manifest: Manifest, asked: Request) -> None:
@@ -171,27 +182,15 @@ async def _run(build: Path, manifest: Manifest, asked: Request) -> None:
 
 
 def _write(manifest: Manifest, name: str, file: str, value: Any) -> None:
+    from omnic.runtime.audio import encode
+
     kind = manifest.outputs[name]
     if value is None:
         print(f"{name} is empty: {file} was not written", file=sys.stderr)
     elif kind.kind == "audio":
         rate = int(kind.rate_hz or 0)
-        files.write(Path(file), wav(value, rate))
+        files.write(Path(file), encode(value, rate, _format(name, file)))
         print(f"wrote {file}: {len(value) / rate:.1f} s of sound", file=sys.stderr)
     else:
         files.write(Path(file), f"{value}\n".encode())
         print(f"wrote {file}", file=sys.stderr)
-
-
-def wav(samples: Any, rate_hz: int) -> bytes:
-    """A WAV file, 16 bits, of float samples [n] in -1..1."""
-    import io
-    import wave
-
-    data = io.BytesIO()
-    with wave.open(data, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate_hz)
-        file.writeframes((samples.clip(-1, 1) * 32767).round().astype("<i2").tobytes())
-    return data.getvalue()

@@ -24,12 +24,12 @@ class Unanswered(Exception):
 
 def in_process(build: Path, system: str | None) -> None:
     """Talks to a build loaded into this process. Raises Refusal."""
-    from omnic.cli.inprocess import loaded, manifest_of
+    from omnic.cli.inprocess import contract, loaded
     from omnic.contract.validate import Violation, validate
     from omnic.runtime.errors import RequestError, StageFailed
     from omnic.runtime.flow import Piece
 
-    manifest = manifest_of(build)
+    manifest = contract(build)
     endpoint = manifest.endpoint("chat.completions")
     if endpoint is None:
         raise Refusal(f"{manifest.pipeline} serves no chat.completions, so there is nobody to talk to")
