@@ -84,6 +84,8 @@ def _read(path: Path, data: mmap.mmap) -> Header:
         ends = max(ends, offset + tensor.elements // block * block_bytes)
         tensors.append(tensor)
     alignment = metadata.get("general.alignment", 32)
+    if type(alignment) is not int or alignment < 1:
+        raise _bad(path, f"its tensors are aligned to {alignment}")
     start = -(-at // alignment) * alignment
     if start + ends > len(data):
         raise _bad(path, f"its tensors end at byte {start + ends}, the file at {len(data)}")

@@ -11,6 +11,7 @@ from omnic.contract.types import Type
 from omnic.expr import Name
 from omnic.ir.pipeline import Open, Pipeline, Setting, Settings, Stage, get, put
 from omnic.passes.base import Context, Pass, decide, span_of, without
+from omnic.passes.fit import quantity
 from omnic.passes.memory import free_bytes, kv_bytes, memory_text, weight_bytes
 from omnic.passes.slice import origin
 from omnic.target import Target
@@ -80,7 +81,7 @@ class BatchPass(Pass):
                     f"`{stage.name}`: `kv_cache = {cache.value}` holds {fits} slots of {memory_text(per_slot)}"
                     + (f", not {pinned.value}" if pinned else ""),
                     span_of(cache, stage),
-                    help=[f"kv_cache = {-(-per_slot * (pinned.value if pinned else 1) // (1 << 20))}MiB"],
+                    help=[f"kv_cache = {quantity(per_slot * (pinned.value if pinned else 1), up=True)}"],
                 )
             elif pinned is None:
                 how = put(how, "slots", Setting(fits, cache.origin, why, cache.span))

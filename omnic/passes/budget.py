@@ -41,37 +41,37 @@ class BudgetPass(Pass):
     def run(self, pipeline: Pipeline, context: Context) -> Pipeline:
         limits = dict(_memory_limits(pipeline, context))
         planned = replace(pipeline, devices=devices(pipeline, context))
+        rooms = {d.name: self.room(context.target.device(d.name)) for d in planned.devices}
+        for name, (most, _) in limits.items():
+            rooms[name] = min(rooms[name], most)
         for device in planned.devices:
-            self._prove(planned, device, limits, context)
+            of, need = context.target.device(device.name), device.planned_bytes
+            refusal = _Refusal(planned, device, rooms, context)
+            if device.name in limits and need > limits[device.name][0]:
+                rule = limits[device.name][1]
+                refusal.say(f"`limit {rule}` is not met: `{device.name}` needs {memory_text(need)}", rule)
+            elif need > rooms[device.name]:
+                refusal.say(_headline(planned, device, of), None)
+            elif context.target.here and need > of.free_bytes:
+                context.sink.warning(
+                    "not-free-now",
+                    f"`{pipeline.name}` needs {memory_text(need)}; {memory_text(of.free_bytes)} is free here now",
+                    notes=[table(device, of)],
+                )
         return planned
 
-    def _prove(self, p: Pipeline, device: ir.Device, limits: dict[str, tuple[int, Expr]], context: Context) -> None:
-        of = context.target.device(device.name)
-        need, room = device.planned_bytes, self.room(of)
-        cap, limit = limits.get(device.name, (None, None))
-        if cap is not None and need > cap:
-            why = f"`limit {limit}` is not met: `{device.name}` needs {memory_text(need)}"
-            span = getattr(limit, "span", None)
-            refusal = _Refusal(p, device, min(cap, room) if of.memory_bytes else cap, self.reserve, context)
-            refusal.say(why, span if isinstance(span, Span) else None)
-        elif of.memory_bytes and need > room:
-            _Refusal(p, device, room, self.reserve, context).say(_headline(p, device, of), None)
-        elif context.target.here and need > of.free_bytes:
-            context.sink.warning(
-                "not-free-now",
-                f"`{p.name}` needs {memory_text(need)}; {memory_text(of.free_bytes)} of this machine is free now",
-                notes=[table(device, of)],
-            )
-
     def room(self, device: targets.Device) -> int:
-        """What a plan may put on `device`. For this machine, what it has; for any other, what is free of it."""
+        """What a plan may put on `device`, less what stays in reserve: of this machine, of what it has; of any other,
+        of what is free of it. Without end where its memory is not stated."""
+        if not device.memory_bytes:
+            return 1 << 62
         available = device.memory_bytes if device.origin == "this machine" else free_bytes(device)
         return available - int(device.memory_bytes * self.reserve)
 
     def broken(self, pipeline: Pipeline, context: Context) -> Iterator[str]:
         for device in pipeline.devices:
             of = context.target.device(device.name)
-            if of.memory_bytes and device.planned_bytes > self.room(of):
+            if device.planned_bytes > self.room(of):
                 yield f"`{device.name}` holds more than it may"
         if {d.name for d in pipeline.devices} != {d.name for d in devices(pipeline, context)}:
             yield "a device is missing"
@@ -112,7 +112,11 @@ def table(device: ir.Device, of: targets.Device) -> str:
     """What a device holds, a line an item, aligned."""
     rows = [*device.items, ("in all", device.planned_bytes)]
     width = max(len(name) for name, _ in rows)
-    have = f"{device.name} has {memory_text(of.memory_bytes)}"
+    have = (
+        f"{device.name} has {memory_text(of.memory_bytes)}"
+        if of.memory_bytes
+        else f"{device.name} (its memory is not stated)"
+    )
     if of.free_bytes < of.memory_bytes:
         have += f", {memory_text(of.free_bytes)} of it free"
     return "\n".join([have, *(f"  {name:<{width}}  {memory_text(n):>9}" for name, n in rows)])
@@ -129,19 +133,19 @@ def _headline(p: Pipeline, device: ir.Device, of: targets.Device) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """A device that may hold `room` bytes and would hold more."""
+    """A device that would hold more than its `rooms` allow."""
 
     pipeline: Pipeline
     device: ir.Device
-    room: int
-    reserve: float
+    rooms: dict[str, int]
     context: Context
 
-    def say(self, headline: str, span: Span | None) -> None:
+    def say(self, headline: str, rule: Expr | None) -> None:
         """The diagnostic: what each stage takes where it stands, the table of every device, and what would fit."""
         labels = list(self._labels())
-        primary = Label(span) if span is not None else labels.pop(0) if labels else None
-        over = self.device.planned_bytes - self.room
+        span = getattr(rule, "span", None)
+        primary = Label(span) if isinstance(span, Span) else labels.pop(0) if labels else None
+        room = self.rooms[self.device.name]
         self.context.sink.error(
             "does-not-fit",
             headline,
@@ -149,8 +153,8 @@ class _Refusal:
             primary.text if primary else "",
             secondary=labels,
             notes=[
-                *(table(d, self.context.target.device(d.name)) for d in self.pipeline.devices),
-                f"{memory_text(over)} too much, as {self.reserve:.0%} of the device stays in reserve",
+                *(table(d, self.context.target.device(d.name)) for d in self.pipeline.devices if d.items),
+                f"a plan may put {memory_text(room)} there; {memory_text(self.device.planned_bytes - room)} too much",
             ],
             help=[self._help()],
         )
@@ -168,7 +172,7 @@ class _Refusal:
         return sum(n for _, n in _items(stage, self.context))
 
     def _help(self) -> str:
-        found = list(changes(self.pipeline, self.device, self.room, self.reserve, self.context))
+        found = list(changes(self.pipeline, self.device, self.rooms, self.context))
         if found:
             return f"smallest changes that fit: {'; or '.join(found)}"
         smallest = self.pipeline

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 from omnic.ir import pipeline as ir
 from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
 from omnic.passes.base import Context
-from omnic.passes.memory import activation_bytes, free_bytes, kv_bytes, stages_on, weight_bytes
+from omnic.passes.memory import activation_bytes, kv_bytes, stages_on, weight_bytes
 from omnic.passes.quantize import DTYPES, precision_of
 
-_MIB, _GIB = 1 << 20, 1 << 30
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
-def changes(p: Pipeline, device: ir.Device, room: int, reserve: float, context: Context) -> Iterator[str]:
-    """Single changes to the source after which `device` holds at most `room` bytes, each as it would be written.
+def changes(p: Pipeline, device: ir.Device, rooms: Mapping[str, int], context: Context) -> Iterator[str]:
+    """Single changes to the source after which `device` holds at most its `rooms`, each as it would be written.
 
     Those that only lower how many run at once come first, then precision, then other devices, then shorter requests.
     """
     stages = list(stages_on(p, device.name))
-    surplus = device.planned_bytes - room
+    surplus = device.planned_bytes - rooms[device.name]
 
     def saves(stage: Stage, name: str, value: object) -> bool:
         return _bytes(stage, context) - _bytes(_with(stage, name, value), context) >= surplus
@@ -34,7 +34,7 @@ def changes(p: Pipeline, device: ir.Device, room: int, reserve: float, context: 
         if precision_of(stage) == "fp32" and saves(stage, "dtype", DTYPES["bf16"]):
             yield f"`precision = bf16` on `{stage.name}`"
     if context.target.gpus:
-        yield from _elsewhere(p, device, surplus, reserve, context)
+        yield from _elsewhere(p, device, rooms, context)
     for stage in stages:
         prompt, whole = get(stage.how, "prompt"), get(stage.how, "context")
         if prompt is None or whole is None:
@@ -49,29 +49,25 @@ def _written(stage: Stage, slots: Setting, fitting: int, context: Context) -> st
     """The change in the words the source used: slots, or the memory for them."""
     if not slots.reason.startswith("`kv_cache"):
         return f"`slots = {fitting}` on `{stage.name}`"
-    n = kv_bytes(_with(stage, "slots", fitting), context)
-    size = f"{n // _GIB}GiB" if n >= 8 * _GIB else f"{-(-n // _MIB)}MiB"
-    return f"`kv_cache = {size}` on `{stage.name}`"
+    return f"`kv_cache = {quantity(kv_bytes(_with(stage, 'slots', fitting), context))}` on `{stage.name}`"
 
 
-def _elsewhere(p: Pipeline, device: ir.Device, surplus: int, reserve: float, context: Context) -> Iterator[str]:
+def _elsewhere(p: Pipeline, device: ir.Device, rooms: Mapping[str, int], context: Context) -> Iterator[str]:
     """A move to a device with room, or the number of such devices that would do."""
     target, stages = context.target, list(stages_on(p, device.name))
+    surplus = device.planned_bytes - rooms[device.name]
+    held = {d.name: d.planned_bytes for d in p.devices}
     if len(stages) < 2:
         return
-    held = {d.name: d.planned_bytes for d in p.devices}
-    room = {
-        d.name: int(free_bytes(d) - d.memory_bytes * reserve) - (held[d.name] or d.context_bytes)
-        for d in target.devices
-    }
     for stage in sorted(stages, key=lambda s: _bytes(s, context)):
         for index, other in enumerate(target.devices):
-            if other.name != device.name and surplus <= _bytes(stage, context) <= room[other.name]:
+            left = rooms[other.name] - (held[other.name] or other.context_bytes)
+            if other.name != device.name and surplus <= _bytes(stage, context) <= left:
                 yield f"`place = [{index}]` on `{stage.name}`"
                 return
     of = target.device(device.name)
-    each = int(free_bytes(of) - of.memory_bytes * reserve) - of.context_bytes
-    needed = _bins(sorted((_bytes(s, context) for s in stages), reverse=True), each)
+    sizes = sorted((_bytes(s, context) for s in stages), reverse=True)
+    needed = _bins(sizes, rooms[device.name] - of.context_bytes)
     if needed is not None and of.model:
         yield f'`target = gpu("{of.model}", count = {needed})`'
 
@@ -108,3 +104,9 @@ def _largest(most: int, holds: Callable[[int], bool]) -> int:
         else:
             high = middle - 1
     return low
+
+
+def quantity(n: int, *, up: bool = False) -> str:
+    """Bytes as the source writes them, rounded down (or `up`) to a unit small against them."""
+    unit, size = next(((u, s) for u, s in _UNITS if n >= 8 * s), _UNITS[-1])
+    return f"{-(-n // size) if up else n // size}{unit}"

@@ -26,7 +26,8 @@ from omnic.ir.pipeline import (
 TYPES = tuple(
     parse_type(text)
     for text in (
-        "text", "text<max_tokens = 512>", "chat<text, image, tokens = 2048>", "audio<24kHz>", "audio<16kHz, seconds = 60>?",
+        "text", "text<max_tokens = 512>", "chat<text, image, tokens = 2048>", "audio<24kHz>",
+        "audio<16kHz, seconds = 60>?",
         "video<16fps, audio<16kHz>>", "codes<16 @ 12.5Hz>", "hidden<2048>", "embeds<64 @ 25Hz>", "latents<16, /4x8x8>",
         "tensor<f32, [77, d]>", 'enum("a b", "c\\"d")', "state<talker>", "image?", "json",
     )

@@ -20,7 +20,7 @@ pipeline @assistant target "cpu" {
   %messages = input : !chat<text, tokens = 2048>
   param %max_tokens : !int = 256 in 1..1024
   %think.text = generate @lm::generate(messages = %messages) : !text
-      with {max_tokens = %max_tokens from stage, temperature = open "temperature" : !float = 0.2 in 0.0..2.0 from catalog}
+      with {max_tokens = %max_tokens from stage, seed = open "seed" : !seed = none in 0..9 from catalog}
       on cpu {dtype = bfloat16, slots = 8 from flag}
   %c0 = channel(%think.text) -> speak.text : !text
       {stream = sentence from stage, window = 4, via = local}
@@ -44,10 +44,10 @@ def test_a_setting_carries_its_origin_and_words_params_and_opens_are_told_apart(
     assert get(think.how, "slots") == Setting(8, "flag")
     assert get(think.how, "dtype") == Setting("bfloat16", "planner")
     assert get(think.keys, "max_tokens") == Setting(Name(("max_tokens",)), "stage block")
-    temperature = get(think.keys, "temperature")
-    assert temperature is not None
-    assert isinstance(temperature.value, Open)
-    assert temperature.origin == "catalog default"
+    seed = get(think.keys, "seed")
+    assert seed is not None
+    assert isinstance(seed.value, Open)
+    assert seed.origin == "catalog default"
 
 
 def test_equality_and_text_ignore_reasons():
