@@ -101,8 +101,8 @@ def _value(value: Any) -> bytes:
 
 LLAMA_METADATA: list[tuple[str, Any]] = [
     ("general.architecture", "llama"), ("general.license", "mit"), ("llama.block_count", 1),
-    ("llama.context_length", 512), ("llama.embedding_length", 64), ("llama.feed_forward_length", 96), ("llama.attention.head_count", 4),
-    ("llama.attention.head_count_kv", 2), ("llama.rope.freq_base", 50000.0),
+    ("llama.context_length", 512), ("llama.embedding_length", 64), ("llama.feed_forward_length", 96),
+    ("llama.attention.head_count", 4), ("llama.attention.head_count_kv", 2), ("llama.rope.freq_base", 50000.0),
     ("llama.attention.layer_norm_rms_epsilon", 1e-5), ("tokenizer.ggml.tokens", [f"t{i}" for i in range(320)]),
     ("tokenizer.ggml.token_type", [1] * 320), ("tokenizer.ggml.eos_token_id", 2), ("tokenizer.ggml.bos_token_id", 1),
 ]  # fmt: skip
