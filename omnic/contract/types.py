@@ -198,7 +198,7 @@ def mismatch(source: Type, target: Type) -> str | None:
     if source.kind != target.kind:
         return f"`{source.kind}` is not `{target.kind}`"
     if source.kind == "chat":
-        extra = [str(a) for a in source.args if a not in target.args]
+        extra = [str(a) for a in source.args if target.args and a not in target.args]
         return f"{' and '.join(extra)} {'is' if len(extra) == 1 else 'are'} not accepted" if extra else None
     for mine, theirs in zip(source.args, target.args, strict=False):
         if isinstance(mine, Type) and isinstance(theirs, Type):

@@ -1,21 +1,21 @@
 """What a file says, as written: frozen records with spans, in source order. Nothing here has been checked.
 
 Values are expressions of omnic.expr; the records `Call`, `List` and `Signature` extend them with what only a
-setting can hold.
+setting can hold. The others are named tuples: a dataclass takes half a millisecond to make, and `check` pays for
+each of them whenever it starts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from omnic.contract.types import Type
 from omnic.expr import Expr
 from omnic.source import Source, Span
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(NamedTuple):
     """A name where it is declared, or one step of a path."""
 
     text: str
@@ -25,8 +25,7 @@ class Name:
         return self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(NamedTuple):
     """`think.text`"""
 
     names: tuple[Name, ...]
@@ -67,8 +66,7 @@ class List(Expr):
     items: tuple[Expr, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PortType:
+class PortType(NamedTuple):
     """`video: video<16fps>`"""
 
     name: Name
@@ -83,8 +81,7 @@ class Signature(Expr):
     outputs: tuple[PortType, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TypeRef:
+class TypeRef(NamedTuple):
     """A type where it is written. `parts` are the spans of its arguments and bounds, in source order."""
 
     type: Type
@@ -92,8 +89,7 @@ class TypeRef:
     parts: tuple[Span, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RangeRef:
+class RangeRef(NamedTuple):
     """`0..20 step 0.5`"""
 
     low: Expr
@@ -105,8 +101,7 @@ class RangeRef:
 DomainRef: TypeAlias = "RangeRef | List"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """`max_tokens = 256`"""
 
     path: Path
@@ -114,8 +109,7 @@ class Setting:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """`{ … }`, braces included."""
 
     settings: tuple[Setting, ...]
@@ -125,29 +119,25 @@ class Block:
 # --- items of a pipeline ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(NamedTuple):
     name: Name
     value: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(NamedTuple):
     name: Name
     type: TypeRef
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     name: Name
     type: TypeRef
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
+class Param(NamedTuple):
     name: Name
     type: TypeRef
     default: Expr | None
@@ -155,30 +145,26 @@ class Param:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Require:
+class Require(NamedTuple):
     rule: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     name: Name
     value: Expr
     block: Block | None
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     source: Path
     target: Path
     block: Block | None
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """`audio.speech { input = speak.text }`"""
 
     endpoint: Path
@@ -186,8 +172,7 @@ class Use:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Serve:
+class Serve(NamedTuple):
     uses: tuple[Use, ...]
     span: Span
 
@@ -198,14 +183,12 @@ Item: TypeAlias = Model | Input | Output | Param | Require | Stage | Edge | Serv
 # --- a file -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Edition:
+class Edition(NamedTuple):
     number: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
+class Import(NamedTuple):
     """`import "file.omni" as NAME`; `path` is the string's text, `path_span` the literal."""
 
     path: str
@@ -214,8 +197,7 @@ class Import:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(NamedTuple):
     """`brace` is the opening one."""
 
     name: Name
@@ -224,8 +206,7 @@ class Pipeline:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+class Override(NamedTuple):
     """`stage think { … }` in a deploy block."""
 
     stage: Path
@@ -233,14 +214,12 @@ class Override:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(NamedTuple):
     rule: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Deploy:
+class Deploy(NamedTuple):
     name: Name
     pipeline: Name | None
     items: tuple[Setting | Override | Limit, ...]
@@ -251,7 +230,6 @@ class Deploy:
 Top: TypeAlias = Edition | Import | Pipeline | Deploy
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     source: Source
     items: tuple[Top, ...]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias, TypeGuard, cast
 
 from lark import Token, Tree
@@ -177,7 +178,7 @@ class _Builder:
                     return Literal(CONSTANTS[word], span=path.span)
                 return expr.Name(tuple(name.text for name in path.names), span=path.span)
             case "group":
-                return self.value(parts[1], depth + 1)
+                return replace(self.value(parts[1], depth + 1), span=self.span(parts[0], parts[-1]))
             case "operation" | "prefixed":
                 return self._operation(node, depth)
             case "list":
