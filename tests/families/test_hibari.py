@@ -79,7 +79,9 @@ def test_threads_do_not_disturb_each_other(voice: hibari.Voice) -> None:
 
 def test_slower_is_longer_and_faster_shorter(voice: hibari.Voice) -> None:
     text = "The birch canoe slid on the smooth planks."
-    assert len(say(voice, text, 0.5)) > 1.8 * len(say(voice, text)) > 2.0 * len(say(voice, text, 1.25))
+    normal = len(say(voice, text))
+    assert len(say(voice, text, 0.5)) == pytest.approx(2 * normal, rel=0.1)
+    assert len(say(voice, text, 2.0)) == pytest.approx(normal / 2, rel=0.1)
 
 
 @pytest.mark.parametrize("text", ["你好", "🙂", "...", "?!", "—", "日本語。", "()"])
@@ -162,18 +164,18 @@ async def stream(speak: Decode, pieces: list[str], seed: int = 3, **options: Any
     return (await flow.result())["speech"]
 
 
-async def whole(speak: Decode, text: str, seed: int = 3, segmenter: Any = Sentences) -> Any:
+async def whole(speak: Decode, text: str, seed: int = 3, segmenter: Any = Sentences, **options: Any) -> Any:
     flow = Flow(seed)
-    flow.output("speech", speak.start(flow, text=flow.given(text, segmenter())).audio)
+    flow.output("speech", speak.start(flow, text=flow.given(text, segmenter()), **options).audio)
     return (await flow.result())["speech"]
 
 
-@pytest.mark.parametrize("size", [1, 3, 50])
-def test_streamed_is_whole_sample_for_sample(speak: Decode, size: int) -> None:
+@pytest.mark.parametrize(("size", "speed"), [(1, 1.0), (3, 1.3), (50, 0.9)])
+def test_streamed_is_whole_sample_for_sample(speak: Decode, size: int, speed: float) -> None:
     async def main() -> None:
-        pieces = [ANSWER[at : at + size] for at in range(0, len(ANSWER), size)]
-        assert np.array_equal(await stream(speak, pieces), await whole(speak, ANSWER))
-        assert np.array_equal(await stream(speak, pieces), await whole(speak, ANSWER, segmenter=Whole))
+        streamed = await stream(speak, [ANSWER[at : at + size] for at in range(0, len(ANSWER), size)], speed=speed)
+        assert np.array_equal(streamed, await whole(speak, ANSWER, speed=speed))
+        assert np.array_equal(streamed, await whole(speak, ANSWER, segmenter=Whole, speed=speed))
 
     asyncio.run(main())
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from omnic.runtime import audio
-from omnic.runtime.audio import FORMATS, Encoder, Resampler, encode, to_int16
+from omnic.runtime.audio import FORMATS, Encoder, Resampler, encode, quicken, to_int16
 from omnic.runtime.errors import RequestError
 
 RATE = 24_000
@@ -176,3 +176,19 @@ def test_a_resampled_stream_is_the_resampled_whole(cuts: list[int], target: int)
     expected = np.concatenate([whole.push(samples), whole.flush()])
     parts = [cut.push(part) for part in np.split(samples, sorted(cuts))] + [cut.flush()]
     assert np.array_equal(np.concatenate(parts), expected)
+
+
+# --- pace -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.5, 2.0, 4.0])
+def test_quickened_sound_is_shorter_at_the_same_pitch(factor: float) -> None:
+    quick = quicken(tone(2.0), RATE, factor)
+    assert len(quick) == pytest.approx(2.0 * RATE / factor, rel=0.02)
+    spectrum = np.abs(np.fft.rfft(quick))
+    assert np.argmax(spectrum) * RATE / len(quick) == pytest.approx(440, abs=5)
+    assert np.array_equal(quick, quicken(tone(2.0), RATE, factor))
+
+
+def test_no_sound_is_not_quickened() -> None:
+    assert len(quicken(np.zeros(0, np.float32), RATE, 2.0)) == 0
