@@ -33,7 +33,7 @@ class Patience:
     """How long to wait for what, in seconds."""
 
     beat: float = 0.5  # between heartbeats
-    hung: float = 4.0  # without a word from a loaded worker: it hangs
+    hung: float = 3.0  # without a word from a loaded worker: it hangs
     hung_loading: float = 120.0  # the same while it loads, when native code may hold it for long
     backoff: tuple[float, ...] = (0.25, 1.0)  # before each next try; one more failure is the last
     settled: float = 30.0  # ready for this long, or one request served: earlier failures no longer count

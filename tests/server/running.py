@@ -34,6 +34,7 @@ class Server:
     """`python server.py` in a build directory. Entered, it is listening; `ready()` waits until it serves."""
 
     def __init__(self, build: Path, *options: str) -> None:
+        self.build = build
         command = [sys.executable, "-W", "error", str(build / "server.py"), "--port", "0", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.client = httpx.Client(timeout=30)

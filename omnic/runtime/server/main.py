@@ -65,28 +65,31 @@ def serve(
     failures: list[WorkerFailed] = []
     try:
         lock.verify(build)
+        app = application(build, settings, patience=patience, on_failure=failures.append)
         listener = _listen(host, port)
-        with listener:
-            app = application(build, settings, patience=patience, on_failure=failures.append)
-            clean = asyncio.run(_run(app, listener, failures))
     except (Stale, Missing, ManifestError, OSError) as error:
         print(f"omnic: {error}", file=sys.stderr)
         return 1
+    with listener:
+        clean = asyncio.run(_run(app, listener, failures))
     for failure in failures:
         print(*failure.output, f"omnic: {failure}", sep="\n", file=sys.stderr)
     return 0 if clean and not failures else 1
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises OSError that says in words what is wrong."""
+    """A listening socket. Raises OSError that says in words what is wrong."""
     try:
-        family, kind, proto, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, address = found[0]
         listener = socket.socket(family, kind, proto)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(2048)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(2048)
+        except OSError:
+            listener.close()
+            raise
     except OSError as error:
         why = {
             errno.EADDRINUSE: f"port {port} on {host} is in use",
@@ -123,8 +126,8 @@ async def _run(app: FastAPI, listener: socket.socket, failures: list[WorkerFaile
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-        if server.force_exit:
-            await service.supervisor.stop()
+        if server.force_exit:  # uvicorn then leaves the app's lifespan open
+            await server.lifespan.shutdown()
     return not stopping.cut
 
 
