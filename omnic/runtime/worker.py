@@ -21,7 +21,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from omnic.contract.domains import OutOfDomain
+from omnic.contract.domains import BrokenRule, OutOfDomain
 from omnic.manifest import Manifest, ManifestError
 from omnic.runtime import errors
 from omnic.runtime import messages as m
@@ -229,6 +229,8 @@ def _failure(id: int, error: Exception) -> m.Failed:
             return m.Failed(id, "request", error.message, error.field, error.status, error.code)
         case OutOfDomain():
             return m.Failed(id, "request", str(error), error.field, 400, "invalid_value")
+        case BrokenRule():
+            return m.Failed(id, "request", str(error), None, 400, "rule_violated")
     traceback.print_exception(error)
     if isinstance(error, errors.StageFailed):
         why, status = ("out of memory", 503) if error.retryable else ("the log of the server says why", 500)
