@@ -79,7 +79,7 @@ def report(
     if text:
         out.write(text if text.endswith("\n") else text + "\n")
     if total and form == "full":
-        out.write(_closing(listed, total) + "\n")
+        out.write(("\n" if listed else "") + _closing(listed, total) + "\n")
 
 
 def _closing(diagnostics: tuple[Diagnostic, ...], total: int) -> str:

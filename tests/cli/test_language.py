@@ -57,7 +57,7 @@ def test_a_mistake_is_shown_in_its_source(wrong: Path, omnic: Omnic) -> None:
     assert done.out.startswith("error[unknown-port]: ")
     assert f"--> {wrong}:10:" in done.out
     assert "did you mean `text`?" in done.out
-    assert done.out.endswith("1 file checked: 1 error\n")
+    assert done.out.endswith("\n\n1 file checked: 1 error\n")
 
 
 def test_several_files_are_all_checked(clean: Path, wrong: Path, omnic: Omnic) -> None:

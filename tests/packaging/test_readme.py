@@ -1,0 +1,53 @@
+"""What the README shows is what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from omnic.__main__ import run
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text()
+ASSISTANT = ROOT / "pipelines/assistant.omni"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_pipeline_is_the_shipped_one() -> None:
+    assert blocks("omni") == [ASSISTANT.read_text()]
+
+
+def test_the_error_is_what_check_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("assistant.omni").write_text(ASSISTANT.read_text().replace("audio<24kHz>", "audio<16kHz>"))
+    assert run(["check", "assistant.omni"]) == 1
+    shown = next(block for block in blocks("") if block.startswith("error"))
+    assert capsys.readouterr().out.startswith(shown)
+
+
+def test_the_picture_is_what_graph_draws(tmp_path: Path) -> None:
+    drawn = tmp_path / "assistant.svg"
+    assert run(["graph", str(ASSISTANT), "-o", str(drawn)]) == 0
+    assert (ROOT / "docs/assistant.svg").read_text() == drawn.read_text(), (
+        "draw it again: omnic graph pipelines/assistant.omni -o docs/assistant.svg"
+    )
+
+
+@pytest.mark.parametrize("page", sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+    assert [t for t in targets if not (page.parent / t).exists()] == []
+
+
+def test_every_command_is_in_the_command_reference() -> None:
+    from tests.cli.test_help import COMMANDS
+
+    text = (ROOT / "docs/cli.md").read_text()
+    assert [name for name in COMMANDS if f"`omnic {name}" not in text] == []
