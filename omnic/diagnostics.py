@@ -7,7 +7,7 @@ secondary labels point at what it is at odds with; notes say why, help says what
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from omnic.source import Source, Span
@@ -148,6 +148,8 @@ def listing(words: Iterable[str], *, last: str = "and", most: int = 12) -> str:
 def render(diagnostics: Sequence[Diagnostic], format: str = "full", color: bool = False) -> str:
     """All diagnostics in order of source, as text that ends in a newline (or is empty; `json` never is)."""
     ordered = _in_source_order(diagnostics)
+    if format != "json":  # which escapes what it must
+        ordered = [_printable(d) for d in ordered]
     match format:
         case "full":
             return "\n".join(f"{block}\n" for block in (_full(d, _ANSI if color else _PLAIN) for d in ordered))
@@ -168,6 +170,25 @@ def _in_source_order(diagnostics: Sequence[Diagnostic]) -> list[Diagnostic]:
     return sorted(
         diagnostics,
         key=lambda d: (paths[d.primary.span.source.path], d.primary.span.start) if d.primary else (len(paths), 0),
+    )
+
+
+def _printable(d: Diagnostic) -> Diagnostic:
+    """With nothing in it that would move the cursor or hide text: what is quoted may hold anything."""
+
+    def clean(text: str) -> str:
+        return "".join(char if char == "\n" else _cell(char) for char in text)
+
+    def label(one: Label) -> Label:
+        return Label(one.span, clean(one.text).replace("\n", " "))
+
+    return replace(
+        d,
+        headline=clean(d.headline).replace("\n", " "),
+        primary=label(d.primary) if d.primary else None,
+        secondary=tuple(map(label, d.secondary)),
+        notes=tuple(map(clean, d.notes)),
+        help=tuple(map(clean, d.help)),
     )
 
 

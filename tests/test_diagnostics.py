@@ -66,9 +66,9 @@ def test_json_holds_everything_that_full_shows(unknown_port: Sink) -> None:
 
 def test_github_is_a_workflow_command_with_its_specials_escaped() -> None:
     sink = Sink()
-    sink.warning("odd", "100% odd\nindeed", span("think", Source("a,b:c.omni", "think")), "here")
+    sink.warning("odd", "100% odd", span("think", Source("a,b:c.omni", "think")), "here", notes=["so\nit is"])
     assert render(sink.diagnostics, "github") == (
-        "::warning file=a%2Cb%3Ac.omni,line=1,endLine=1,col=1,endColumn=6,title=odd::100%25 odd%0Aindeed%0Ahere\n"
+        "::warning file=a%2Cb%3Ac.omni,line=1,endLine=1,col=1,endColumn=6,title=odd::100%25 odd%0Ahere%0Anote: so%0Ait is\n"
     )
 
 
@@ -144,6 +144,16 @@ def test_colour_only_adds_escapes(unknown_port: Sink) -> None:
     coloured = render(unknown_port.diagnostics, color=True)
     assert "\x1b[" in coloured
     assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == render(unknown_port.diagnostics)
+
+
+def test_what_is_quoted_cannot_move_the_cursor() -> None:
+    sink = Sink()
+    sink.error("odd", "no model `\x1b[2Jlm\nerror: no`", span("think"), "a\rb", notes=["two\nlines\x07"])
+    full, concise, github = (render(sink.diagnostics, name) for name in ("full", "concise", "github"))
+    for text in (full, concise, github):
+        assert not {"\x1b", "\r", "\x07"} & set(text)
+    assert len(concise.splitlines()) == 1
+    assert "two\n          lines" in full
 
 
 def test_a_diagnostic_without_a_source_is_its_headline() -> None:
