@@ -41,7 +41,9 @@ _FIXED = {"qwen2": {"attention_bias": True}}  # no option there: q, k and v alwa
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 DTYPES = {"bf16": ("BF16", 2), "fp32": ("F32", 4)}  # `precision`: dtype of the tensors held, bytes an element
 _STORED = ("F64", "F32", "F16", "BF16")
-_LANGUAGE_PROCESS_BYTES = 400 << 20  # torch, transformers, tokenizers; measured, see tests/catalog/test_llama.py
+_LIBRARY_BYTES = 275 << 20  # torch and transformers once a tokenizer is loaded; measured on a CPU
+_BYTES_PER_WORD = 950  # of the vocabulary, in a loaded tokenizer; measured at 300, 49 152 and 151 936 words
+_SCRATCH_BYTES = 4 << 20  # what kernels keep for themselves
 
 
 # --- config -----------------------------------------------------------------------------------------------------------
@@ -252,9 +254,9 @@ def _cost(config: Mapping[str, Any], size: int) -> Cost:
     """What it takes to hold and run the model with elements of `size` bytes.
 
     Weights are the loaded tensors, all in one dtype. A token's KV is one key and one value a layer. Activations are
-    the largest set alive at once in one layer's forward over `tokens` rows (residual and norm, in fp32 inside the
-    norm; q, k, v before and after rotation; gate, up and their product; attention scores over `context`), plus fp32
-    logits of `batch` rows and what sorting them for top-p takes.
+    what is alive at once in one layer's forward over `tokens` rows (residual, norms, q, k and v before and after
+    rotation, gate, up and their product, each about twice, and a row of the attention mask over `context`), plus fp32
+    logits of `batch` rows and what sorting them for top-p takes. Attention is computed in tiles, without its scores.
     """
     groups: dict[str, int] = {"embedding": 0, "layers": 0, "head": 0}
     for name, shape in tensors_of(config).items():
@@ -263,15 +265,16 @@ def _cost(config: Mapping[str, Any], size: int) -> Cost:
     hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
     q, kv = heads * dim, config["num_key_value_heads"] * dim
-    row = size * (3 * hidden + 2 * (q + 2 * kv) + 3 * inner) + 8 * hidden
+    row = 2 * size * (3 * hidden + 2 * (q + 2 * kv) + 3 * inner)
+    rows = f"{_SCRATCH_BYTES} + tokens * ({row} + context * {size}) + batch * {24 * config['vocab_size']}"
     matmuls = 2 * (sum(prod(s) for n, s in tensors_of(config).items() if "embed" not in n and len(s) == 2))
     head = 2 * config["vocab_size"] * hidden if config["tie_word_embeddings"] else 0
     return Cost(
         weights=tuple(WeightGroup(name, total) for name, total in groups.items()),
         kv_bytes_per_token=2 * layers * kv * size,
-        activation_bytes=parse(f"tokens * ({row} + context * {4 * heads}) + batch * {24 * config['vocab_size']}"),
+        activation_bytes=parse(rows),
         flops_per_token=parse(f"{matmuls + head} + context * {4 * layers * q}"),
-        process_bytes=_LANGUAGE_PROCESS_BYTES,
+        process_bytes=_LIBRARY_BYTES + _BYTES_PER_WORD * config["vocab_size"],
     )
 
 

@@ -89,8 +89,9 @@ _NOTHING = Literal(0)
 class Cost:
     """Formulas over the shape of a request; names are bound by the pass that evaluates them.
 
-    `kv_bytes_per_token` and `weights` are for the stated dtype. `activation_bytes` may use `batch`, `tokens`
-    (rows in one forward) and `context`; `flops_per_token` is for one token of one sequence.
+    `kv_bytes_per_token` and `weights` are for the stated dtype. `activation_bytes` may use `batch` (slots or lanes),
+    `tokens` (rows in one forward), `context`, and `KEY_low` and `KEY_high` of a numeric key: the least and the most
+    that a request can have of it. `flops_per_token` is for one token of one sequence.
     """
 
     weights: tuple[WeightGroup, ...] = ()

@@ -73,8 +73,6 @@ def python_part(
     found = defined.get(function)
     if found is None:
         raise _bad(f"{path} has no function `{function}`", f"it has {', '.join(defined)}" if defined else None)
-    if isinstance(found, ast.AsyncFunctionDef):
-        raise _bad(f"`{function}` of {path} is async; a stage is a plain function")
     args = found.args
     by_name = [a.arg for a in (*args.args, *args.kwonlyargs)]
     optional = len(args.defaults)

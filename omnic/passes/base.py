@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from omnic import target as targets
 from omnic.catalog.keys import COMMON_KEYS
 from omnic.catalog.part import Model, Part
+from omnic.contract.domains import Domain
 from omnic.diagnostics import Sink
 from omnic.expr import ExprError, Name, Reader, parse_literal
 from omnic.ir.pipeline import ORIGINS, Pipeline, Setting, Settings, Stage, get, put
@@ -31,6 +32,7 @@ class Context:
     parts: Mapping[str, Part]  # by stage
     sink: Sink
     visible: tuple[str, ...] | None = None  # ids on this machine of the target's devices, where it shows only some
+    domains: Mapping[str, Domain | None] = field(default_factory=dict)  # by param; `run` reads them off the pipeline
 
     @classmethod
     def make(cls, lowered: Lowered, *, target: str | None, sink: Sink, base: Path = Path()) -> Context | None:
@@ -87,6 +89,7 @@ class Step:
 def history(passes: Iterable[Pass], pipeline: Pipeline, context: Context) -> Iterator[Step]:
     """The pipeline after each pass, up to the first that finds an error. Raises PassBroken for a fault of ours."""
     pipeline = replace(pipeline, target=context.target.name)
+    context = replace(context, domains={p.name: p.domain for p in pipeline.params})
     for pass_ in passes:
         pipeline = pass_.run(pipeline, context)
         if context.sink.has_errors:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from omnic.catalog.part import Cost
-from omnic.expr import evaluate
-from omnic.ir.pipeline import Pipeline, Stage, get
+from omnic.contract.domains import Domain, Range
+from omnic.expr import Name, evaluate
+from omnic.ir.pipeline import Open, Pipeline, Stage, get
 from omnic.passes.base import Context
 from omnic.passes.quantize import precision_of
 from omnic.target import Device, memory_text
@@ -22,7 +23,7 @@ __all__ = [
     "weight_bytes",
 ]
 
-PROCESS_BYTES = 60 << 20  # an interpreter with omnic's runtime and numpy; measured
+PROCESS_BYTES = 40 << 20  # an interpreter with omnic's runtime, numpy and msgspec; measured
 
 
 def cost(stage: Stage, context: Context) -> Cost:
@@ -40,7 +41,8 @@ def kv_bytes(stage: Stage, context: Context) -> int:
 
 def activation_bytes(stage: Stage, context: Context) -> int:
     """The peak of one forward at the largest shape the stage runs."""
-    return int(evaluate(cost(stage, context).activation_bytes, _shape(stage)))
+    formula = cost(stage, context).activation_bytes
+    return int(evaluate(formula, {**_shape(stage), **dict(_bounds(stage, context))}))
 
 
 def _shape(stage: Stage) -> dict[str, int]:
@@ -48,6 +50,25 @@ def _shape(stage: Stage) -> dict[str, int]:
     how = {name: setting.value for name, setting in stage.how}
     batch = int(how.get("slots", how.get("lanes", 1)))
     return {"batch": batch, "tokens": batch + int(how.get("prefill_chunk", 0)), "context": int(how.get("context", 0))}
+
+
+def _bounds(stage: Stage, context: Context) -> Iterator[tuple[str, float]]:
+    """`KEY_low` and `KEY_high` of each numeric key: the least and the most that a request can have of it."""
+    for key in context.part(stage).keys:
+        domain: Domain | None = key.domain
+        setting = get(stage.keys, key.name)
+        match setting.value if setting is not None else key.default:
+            case bool():
+                continue
+            case int() | float() as fixed:
+                domain = Range(fixed, fixed)
+            case Open(domain=narrowed):
+                domain = narrowed
+            case Name(path=(param,)):
+                domain = context.domains.get(param) or key.domain
+        if isinstance(domain, Range) and isinstance(domain.low, int | float) and isinstance(domain.high, int | float):
+            yield f"{key.name}_low", domain.low
+            yield f"{key.name}_high", domain.high
 
 
 def process_bytes(stages: list[Stage], context: Context) -> int:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from omnic.catalog.part import STREAM_MODES
-from omnic.expr import Call, Literal
-from omnic.ir.pipeline import Channel, Pipeline, get
+from omnic.expr import Call, Literal, Quantity
+from omnic.ir.pipeline import Channel, Pipeline, Stage, get
 from omnic.passes.base import Context, Pass, decide, word
 
 _WINDOWS = {"token": 64, "word": 32, "clause": 8, "sentence": 4, "chunk": 4, "whole": 1}
@@ -17,7 +17,8 @@ _TEXT_IN = ("word", "clause", "sentence", "whole")  # what text that a request b
 
 @dataclass(frozen=True, slots=True)
 class StreamPass(Pass):
-    """Decides the mode of every channel (the finest that both ends share, unless pinned) and its window of credits.
+    """Decides the mode of every channel (the finest that both ends share, unless pinned) and its window of credits, and
+    tells each resampler the rate of what it is given.
 
     After it every channel has a mode possible at both ends and a window of at least 1; a ramp or left context stands
     only where chunks flow, the ramp rising to the chunk's size at most.
@@ -28,7 +29,24 @@ class StreamPass(Pass):
     def run(self, pipeline: Pipeline, context: Context) -> Pipeline:
         for channel in pipeline.channels:
             pipeline = pipeline.with_channel(self._decided(pipeline, channel, context))
+        for stage in pipeline.stages:
+            if stage.model is None and stage.part == "resample":
+                pipeline = pipeline.with_stage(self._source_rate(pipeline, stage, context))
         return pipeline
+
+    def _source_rate(self, pipeline: Pipeline, stage: Stage, context: Context) -> Stage:
+        types = {i.name: i.type for i in pipeline.inputs} | {c.name: c.type for c in pipeline.channels}
+        source = dict(stage.inputs)["audio"]
+        rate = next((arg for arg in types[source].args if isinstance(arg, Quantity)), None)
+        if rate is None:
+            context.sink.error(
+                "unknown-rate",
+                f"`{stage.name}` is given sound of no stated rate",
+                stage.span,
+                help=["state it where the sound comes from, such as `audio<24kHz>`"],
+            )
+            return stage
+        return replace(stage, how=decide(stage.how, "source_rate", rate, "what feeds it"))
 
     def _decided(self, pipeline: Pipeline, channel: Channel, context: Context) -> Channel:
         gives, takes = modes(pipeline, channel, context)

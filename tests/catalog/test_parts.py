@@ -69,6 +69,7 @@ def test_a_python_stage_is_read_never_imported(glue):
     assert (made.name, made.kind, made.doc) == ("glue.py:shout", "python", "Upper case.")
     assert "glue" not in sys.modules
     assert [p.name for p in part(glue, "anything", "x", "y").inputs] == ["x", "y"]
+    assert part(glue, "later", "text").kind == "python"  # an async function is one too
 
 
 def test_an_optional_input_is_a_port_that_may_stay_unwired(glue):
@@ -83,7 +84,6 @@ def test_an_optional_input_is_a_port_that_may_stay_unwired(glue):
     [
         ("none.py", "shout", ("text",), "there is no file none.py"),
         ("glue.py", "whisper", ("text",), "glue.py has no function `whisper`"),
-        ("glue.py", "later", ("text",), "`later` of glue.py is async; a stage is a plain function"),
         ("glue.py", "shout", ("words",), "`shout` of glue.py has no parameter `words`"),
         ("glue.py", "pair", ("a",), "`pair` of glue.py also needs `b`"),
         ("glue.py", "first", ("text",), "`first` of glue.py has no parameter `text`"),
