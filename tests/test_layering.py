@@ -23,9 +23,10 @@ BELOW = {
     "diagnostics": set(),
     "contract": {"expr"},
 }
-SERVE_LIBRARIES = {
+SERVE_LIBRARIES = {  # jinja2 too: chat templates are written in it, so transformers needs it
     "torch", "transformers", "tokenizers", "safetensors", "numpy", "fastapi", "starlette", "pydantic", "uvicorn",
     "soundfile", "av", "prometheus_client", "gguf", "accelerate", "huggingface_hub", "msgspec", "onnxruntime", "hibari",
+    "jinja2",
 }  # fmt: skip
 
 

@@ -8,10 +8,8 @@ import pytest
 
 from omnic.cli.refusal import Refusal
 from omnic.cli.request import Request, request
-from omnic.contract.domains import Range
-from omnic.contract.endpoints import Knob, ParamSpec, Signature, Slice, bind
-from omnic.contract.types import parse_type
 from omnic.manifest import Manifest
+from tests import assistant as contract
 
 HELLO = [{"role": "user", "content": "Hello"}]
 
@@ -19,47 +17,25 @@ HELLO = [{"role": "user", "content": "Hello"}]
 @pytest.fixture
 def assistant() -> Manifest:
     """The contract of the shipped pipeline."""
-    params = {
-        "max_tokens": ParamSpec(parse_type("int"), Range(1, 1024), 256),
-        "speed": ParamSpec(parse_type("float"), Range(0.5, 2.0), 1.0),
-    }
-    signature = Signature(
-        inputs={"messages": parse_type("chat<text>")},
-        outputs={"reply": parse_type("text"), "speech": parse_type("audio<24kHz>")},
-        params=params,
-        knobs=(Knob("think", "stop", "stop", parse_type("text"), None, None, ""),),
-    )
-    text = ("messages", "max_tokens", "stop", "seed")
-    chat = (
-        Slice("chat_reply", ("reply",), ("think",), text),
-        Slice("chat_reply_speech", ("reply", "speech"), ("think", "speak"), (*text, "speed")),
-    )
-    speech = (Slice("speech", ("speech",), ("speak",), ("text", "speed", "seed")),)
-    endpoints = (
-        bind("chat.completions", signature, (), None, chat),
-        bind("audio.speech", signature, (), "speak.text", speech),
-    )
-    return Manifest(
-        version=1, omnic="0", pipeline="assistant", class_name="Assistant", source="assistant.omni", source_sha256="",
-        target="cpu", inputs=signature.inputs, outputs=signature.outputs, params=params, requires=(), models=(),
-        stages=(), endpoints=endpoints,
-    )  # fmt: skip
+    return contract.assistant()
 
 
 def test_text_becomes_a_message_and_text_is_printed(assistant: Manifest) -> None:
-    assert request(assistant, ["messages=Hello"], []) == Request("chat_reply", {"messages": HELLO}, {"reply": "-"})
+    assert request(assistant, ["messages=Hello"], []) == Request(
+        "chat_completions_reply", {"messages": HELLO}, {"reply": "-"}
+    )
 
 
 def test_wanted_outputs_choose_the_stages_that_run(assistant: Manifest) -> None:
     asked = request(assistant, ["messages=Hello", "speed=0.8"], ["speech=a.wav"])
-    assert (asked.method, asked.arguments["speed"]) == ("chat_reply_speech", 0.8)
+    assert (asked.method, asked.arguments["speed"]) == ("chat_completions_reply_speech", 0.8)
     assert asked.outputs == {"speech": "a.wav"}
 
 
 @pytest.mark.parametrize("name", ["input", "speak.text"])
 def test_an_endpoint_that_enters_below_is_found_by_what_it_takes(name: str, assistant: Manifest) -> None:
     asked = request(assistant, [f"{name}=Hello"], ["speech=a.wav"])
-    assert asked == Request("speech", {"text": "Hello"}, {"speech": "a.wav"})
+    assert asked == Request("audio_speech_speech", {"text": "Hello"}, {"speech": "a.wav"})
 
 
 def test_a_conversation_is_given_as_json(assistant: Manifest, tmp_path: Path) -> None:
