@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -90,7 +91,7 @@ class FakePipeline(Pipeline):
     def _run(self, slice_: Slice, arguments: dict[str, Any]) -> Flow:
         flow = Flow(arguments.pop("seed", None))
         kinds = {name: self.build.manifest.outputs[name].kind for name in slice_.outputs}
-        text: Channel[str] = flow.given(arguments.get("text", ""))
+        text: Channel[str] = flow.given(arguments.get("text", ""), segmenter=_Words())
         for stage in (self.by_name[name] for name in slice_.stages):
             given = {"text": text} if isinstance(stage, FakeDecode) else {}
             running = stage.start(flow, **arguments | given)
@@ -100,6 +101,16 @@ class FakePipeline(Pipeline):
                 if kind == stage.makes:
                     flow.output(name, running.out)
         return flow
+
+
+class _Words:
+    """Cuts a text that comes whole into words, each with the space before it."""
+
+    def push(self, item: str) -> list[str]:
+        return re.findall(r"\s*\S+", item)
+
+    def flush(self) -> list[str]:
+        return []
 
 
 class FakeStage(ABC):

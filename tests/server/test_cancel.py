@@ -180,6 +180,30 @@ def test_two_hundred_requests_with_every_fifth_abandoned(server: Server) -> None
     assert server.metrics()[("omnic_requests_running", "chat.completions")] == 0
 
 
+def test_sound_is_sent_while_it_is_made(slow: tuple[Server, Path]) -> None:
+    server, _ = slow
+    began = time.monotonic()
+    body = {"input": words(20), "response_format": "wav", "stream_format": "audio"}
+    with server.streaming("/v1/audio/speech", body) as response:
+        parts = [(time.monotonic() - began, part) for part in response.iter_raw()]
+    assert parts[0][0] < parts[-1][0] / 2
+    data = b"".join(part for _, part in parts)
+    assert data.count(b"RIFF") == 1
+    assert data[44:] == server.speech(words(20), response_format="pcm").content
+
+
+def test_a_client_that_reads_nothing_for_too_long_has_gone(tmp_path: Path) -> None:
+    build = make(tmp_path)
+    with Server(build, "--stall", "0.5") as server:
+        server.ready()
+        body = ask(" ".join(["word" * 200] * 400), seed=31, stream=True, modalities=["text", "audio"], max_tokens=400)
+        with server.streaming(PATH, body):
+            until = time.monotonic() + 10
+            while outcome(server, "cancelled") < 1 or server.metrics()[("omnic_requests_running", "chat.completions")]:
+                assert time.monotonic() < until
+                time.sleep(0.1)
+
+
 async def aenumerate(response: httpx.Response) -> Any:
     count = 0
     async for line in response.aiter_lines():

@@ -90,12 +90,23 @@ def test_a_fault_before_the_first_word_has_its_status(server: Server) -> None:
     assert server.chat("!request", stream=True).status_code == 400
 
 
-def test_a_fault_in_mid_sound_is_an_event_or_a_body_cut_short(server: Server) -> None:
+def test_a_fault_in_mid_sound_is_an_event_where_there_are_events(server: Server) -> None:
     body = ask("one two three !cut five six", modalities=["text", "audio"], stream=True)
     with server.streaming(PATH, body) as response:
         assert read(response)[-1][0] == "error"
-    long = {"input": "one !mute", "response_format": "wav"}
-    assert server.post("/v1/audio/speech", long | {"stream_format": "audio"}).status_code == 500
+    with server.streaming("/v1/audio/speech", {"input": "one two three !cut", "stream_format": "sse"}) as response:
+        assert read(response)[-1][0] == "error"
+
+
+def test_a_fault_in_mid_sound_breaks_a_plain_body_off(server: Server) -> None:
+    body = {"input": "one two three !cut five", "stream_format": "audio", "response_format": "wav"}
+    with server.streaming("/v1/audio/speech", body) as response, pytest.raises(httpx.RemoteProtocolError):
+        response.read()
+
+
+def test_a_fault_before_the_first_sound_has_its_status(server: Server) -> None:
+    for form in ("audio", "sse"):
+        assert server.speech("!mute one", stream_format=form).status_code == 500
 
 
 def test_letters_outside_ascii_are_whole(server: Server) -> None:

@@ -90,7 +90,7 @@ def _handler(service: Service, endpoint: Endpoint, answer: Answer) -> Callable[[
     async def handle(request: Request) -> Response:
         measure = Measure(service.metrics, endpoint.name)
         try:
-            body = await read_json(request, service.settings.body_bytes)
+            body = await read_json(request, service.settings.body_bytes, service.settings.body_seconds)
             accepted = validate(endpoint, body, service.content.requires)
             if accepted.options["model"] not in (None, service.model):
                 raise _no_model(accepted.options["model"], service.model)
@@ -115,13 +115,14 @@ def _chat(service: Service, endpoint: Endpoint) -> Answer:
             known(chat.format, "audio.format")
         seed, headers = _seed(accepted)
         if not accepted.options["stream"]:
-            body = await attended(request, chat.whole(seed))
+            whole = await attended(request, chat.whole(seed))
             measure.end("completed")
-            return JSONResponse(body, headers=headers)
+            return JSONResponse(whole, headers=headers)
         events = chat.events(seed)
         first = await attended(request, anext(events))
         chunks = chat.chunks(events, first)
-        return Streamed(_measured(request, chunks, events, measure, sse=True), "text/event-stream", headers)
+        body = _measured(request, chunks, events, measure, sse=True)
+        return Streamed(body, "text/event-stream", headers, service.settings.stall_seconds)
 
     return answer
 
@@ -140,11 +141,10 @@ def _speech(service: Service, endpoint: Endpoint) -> Answer:
             return Response(data, media_type=media_type, headers=headers)
         events = speech.events(seed)
         first = await attended(request, anext(events))
-        if form == "sse":
-            parts = speech.deltas(events, first)
-            return Streamed(_measured(request, parts, events, measure, sse=True), "text/event-stream", headers)
-        parts = speech.stream(events, first)
-        return Streamed(_measured(request, parts, events, measure, sse=False), media_type, headers)
+        sse = form == "sse"
+        parts = speech.deltas(events, first) if sse else speech.stream(events, first)
+        body = _measured(request, parts, events, measure, sse=sse)
+        return Streamed(body, "text/event-stream" if sse else media_type, headers, service.settings.stall_seconds)
 
     return answer
 

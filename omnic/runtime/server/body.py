@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -10,14 +11,18 @@ from starlette.requests import Request
 from omnic.runtime.server.problems import Problem
 
 
-async def read_json(request: Request, limit: int) -> Any:
-    """Raises Problem (400, 413, 415), starlette's ClientDisconnect."""
+async def read_json(request: Request, limit: int, seconds: float) -> Any:
+    """Raises Problem (400, 408, 413, 415), starlette's ClientDisconnect."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, f"the body must be application/json, not {kind or 'of no type'}", "unsupported_media_type")
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "a compressed body cannot be read", "unsupported_media_type")
-    data = await _read(request, limit)
+    try:
+        async with asyncio.timeout(seconds):
+            data = await _read(request, limit)
+    except TimeoutError:
+        raise Problem(408, f"the body did not come within {seconds:g} s", "body_timeout") from None
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -39,13 +39,19 @@ def main(build: Path) -> int:
     parser.add_argument("--running", type=int, help="requests at work at once, for each endpoint")
     parser.add_argument("--queued", type=int, default=defaults.queued, help="requests in line (default %(default)s)")
     parser.add_argument(
+        "--stall",
+        type=float,
+        default=defaults.stall_seconds,
+        help="seconds a client may read nothing (default %(default)s)",
+    )
+    parser.add_argument(
         "--drain",
         type=float,
         default=defaults.drain_seconds,
         help="seconds to finish in on SIGTERM (default %(default)s)",
     )
     args = parser.parse_args()
-    settings = Settings(running=args.running, queued=args.queued, drain_seconds=args.drain)
+    settings = Settings(running=args.running, queued=args.queued, stall_seconds=args.stall, drain_seconds=args.drain)
     return serve(build, host=args.host, port=args.port, settings=settings)
 
 

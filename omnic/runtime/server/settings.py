@@ -13,4 +13,6 @@ class Settings:
     queued: int = 64  # requests of an endpoint that wait behind them; more are refused with 429
     queue_seconds: float = 60.0  # one that has waited this long is refused with 503
     body_bytes: int = 4 << 20  # a larger request body is refused with 413
+    body_seconds: float = 30.0  # one whose body takes longer to come is refused with 408
+    stall_seconds: float = 60.0  # a client that reads nothing of its stream for so long has gone
     drain_seconds: float = 30.0  # how long requests may go on after SIGTERM

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
@@ -50,12 +50,16 @@ async def attended(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 class Streamed(StreamingResponse):
-    """A body sent as it is made. When the client goes, making it stops at once, also between two pieces."""
+    """A body sent as it is made. When the client goes, making it stops at once, also between two pieces; a client
+    that reads nothing for `stall_seconds` has gone too."""
 
     body_iterator: AsyncGenerator[bytes, None]
 
-    def __init__(self, body: AsyncGenerator[bytes, None], media_type: str, headers: dict[str, str]) -> None:
+    def __init__(
+        self, body: AsyncGenerator[bytes, None], media_type: str, headers: dict[str, str], stall_seconds: float
+    ) -> None:
         super().__init__(body, media_type=media_type, headers={"cache-control": "no-store", **headers})
+        self._stall_seconds = stall_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(send))
@@ -71,9 +75,13 @@ class Streamed(StreamingResponse):
             sending.result()
 
     async def _send(self, send: Send) -> None:
+        async def in_time(message: Message) -> None:
+            async with asyncio.timeout(self._stall_seconds):
+                await send(message)
+
         try:
-            await self.stream_response(send)
-        except (OSError, Cut):
+            await self.stream_response(in_time)
+        except (OSError, Cut):  # the client has gone, reads nothing, or the body broke off
             return  # unfinished, so the connection is closed
 
 
