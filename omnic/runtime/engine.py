@@ -1,0 +1,358 @@
+"""The thread that runs a language model: takes requests, steps the scheduler, gives tokens back to event loops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+
+from omnic.runtime.edges import Port
+from omnic.runtime.errors import StageFailed
+from omnic.runtime.language import LanguageModel, Span
+from omnic.runtime.sampling import Rows, Sample, uniform
+from omnic.runtime.scheduler import Scheduler, Work
+from omnic.runtime.scheduler import Sequence as Scheduled
+from omnic.runtime.text import Detokeniser, Stops
+
+log = logging.getLogger("omnic.generate")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a hook is told before a step runs."""
+
+    number: int
+    work: tuple[Work, ...]
+
+
+Hook = Callable[[Step], None]
+"""For tests: called on the engine's thread before each step, which it may delay, or fail by raising."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How a request's tokens are drawn. What generated code pins is left None here."""
+
+    seed: int
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+@dataclass(eq=False)
+class Request:
+    """An answer in the making. The engine's thread owns it, but for `delivered`, `done` and the ports."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    draw: Draw
+    stop_ids: frozenset[int]
+    stops: Stops
+    detokeniser: Detokeniser
+    text: Port
+    tokens: Port
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[str]  # gets the finish reason, or the failure
+    answer: list[int] = field(default_factory=list)
+    cancelled: bool = False
+    posted: int = 0  # deliveries to the event loop that used credit,
+    delivered: int = 0  # and how many of them have arrived
+    queued_at: float = 0.0
+    began_at: float = 0.0
+    first_token_at: float = 0.0
+    ended_at: float = 0.0
+    scheduled: Scheduled = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scheduled = Scheduled(len(self.prompt))
+
+    @property
+    def ready(self) -> bool:
+        """Whether its readers can take what the next step would give."""
+        if self.scheduled.prefilling:
+            return True
+        return min(self.text.credit, self.tokens.credit) > self.posted - self.delivered
+
+    def span(self, work: Work) -> Span:
+        known = self.prompt if self.scheduled.prefilling else self.answer
+        start = work.start if self.scheduled.prefilling else work.start - len(self.prompt)
+        return Span(self.scheduled.slot, work.start, tuple(known[start : start + work.length]), work.samples)
+
+    def take(self, token: int) -> Delivery:
+        """The next token was drawn: what there is to deliver for it."""
+        self.answer.append(token)
+        self.scheduled.generated += 1
+        if token in self.stop_ids:
+            return Delivery(self, self._rest(), token, "stop")
+        text = self.stops.push(self.detokeniser.push(token))
+        if self.stops.found is not None:
+            return Delivery(self, text, token, "stop")
+        if len(self.answer) < self.max_tokens:
+            return Delivery(self, text, token)
+        text += self._rest()
+        return Delivery(self, text, token, "stop" if self.stops.found is not None else "length")
+
+    def _rest(self) -> str:
+        text = self.stops.push(self.detokeniser.flush())
+        return text if self.stops.found is not None else text + self.stops.flush()
+
+
+class Delivery(NamedTuple):
+    """What a step gives a request: text, a token, and in the end why it ended."""
+
+    request: Request
+    text: str
+    token: int | None
+    end: str | Exception | None = None
+
+
+class Engine:
+    """Runs requests on a loaded model, all of them together, on a thread of its own.
+
+    What fails in a step fails the requests of that step; the others go on. Stops for good only on `close`, or on an
+    exception that is no Exception (a SystemExit): then all requests fail, and new ones are refused.
+    """
+
+    def __init__(
+        self, name: str, model: LanguageModel, *, slots: int, prefill_chunk: int, steady: bool, threads: int,
+        sample: Sample, hook: Hook | None = None,
+    ) -> None:  # fmt: skip
+        """`steady`: prompts are always cut at multiples of `prefill_chunk` (see Scheduler)."""
+        self.name, self._model, self._sample, self._hook = name, model, sample, hook
+        self._slots, self._chunk, self._steady, self._threads = slots, prefill_chunk, steady, threads
+        self._scheduler = self._new_scheduler()
+        self._requests: dict[Scheduled, Request] = {}  # waiting or running
+        self._inbox: deque[Request] = deque()  # new, or cancelled
+        self._wake = threading.Event()
+        self._closing = False
+        self._dead: BaseException | None = None
+        self._counts = dict.fromkeys(
+            ("requests", "prompt_tokens", "completion_tokens", "steps", "rows", "busy_seconds",
+             "queue_seconds", "first_tokens", "first_token_seconds"), 0.0
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._main, name=f"omnic {name}", daemon=True)
+        self._warm: Future[None] = Future()
+
+    # --- any thread ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Returns when the model has run once. Raises what it raised."""
+        self._thread.start()
+        self._warm.result()
+
+    def submit(self, request: Request) -> None:
+        """Puts a request in line. Raises StageFailed if the engine no longer runs."""
+        request.queued_at = time.monotonic()
+        self._inbox.append(request)
+        self._wake.set()
+        if self._dead is not None or self._closing:  # looked at last, as the thread looks at the inbox last
+            raise StageFailed(self.name, f"its engine {f'died: {self._dead!r}' if self._dead else 'was closed'}")
+
+    def cancel(self, request: Request) -> None:
+        """Lets go of a request at the next step. Does nothing if it has ended."""
+        request.cancelled = True
+        self._inbox.append(request)
+        self._wake.set()
+
+    def wake(self) -> None:
+        """A reader may have room again."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Fails what is still running and ends the thread."""
+        self._closing = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def stats(self) -> dict[str, float]:
+        """`rows` counts the sequences that ran, over all steps: by `steps`, the mean batch size."""
+        return self._counts | {
+            "queue": len(self._scheduler.waiting) + len(self._inbox),
+            "running": len(self._scheduler.running),
+            "slots": self._slots,
+        }
+
+    # --- the engine's thread ---------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        torch.set_num_threads(self._threads)
+        try:
+            with torch.inference_mode():
+                self._warm_up()
+                self._warm.set_result(None)
+                while not self._closing:
+                    try:
+                        self._turn()
+                    except Exception as error:  # a bug outside of any step
+                        log.exception("stage `%s`: the engine lost its requests", self.name)
+                        self._fail(list(self._requests.values()), error)
+                        self._scheduler = self._new_scheduler()
+        except BaseException as error:
+            self._dead = error
+            if not self._warm.done():
+                self._warm.set_exception(error)
+                return
+            log.critical("stage `%s`: the engine died", self.name, exc_info=True)
+        finally:
+            reason = self._dead or RuntimeError("the engine was closed")
+            self._turn_inbox()
+            self._fail(list(self._requests.values()), reason)
+
+    def _new_scheduler(self) -> Scheduler:
+        return Scheduler(self._slots, self._chunk, steady=self._steady)
+
+    def _warm_up(self) -> None:
+        """Runs a few steps of the shapes to come: loads kernels, wakes threads, and sets the pace of prompts."""
+        chunk = tuple([0] * min(self._chunk, 32))
+        for _ in range(3):
+            began = time.perf_counter()
+            self._sample(self._model.forward([Span(0, 0, chunk[:1], True)]), Rows(uniform=None))
+            single = time.perf_counter() - began
+            began = time.perf_counter()
+            self._model.forward([Span(0, 0, chunk, True)])
+            several = time.perf_counter() - began
+        self._scheduler.pace.took(0, 1, single)
+        self._scheduler.pace.took(len(chunk), 0, several)
+
+    def _turn(self) -> None:
+        """One step, or a wait until there may be one."""
+        self._wake.clear()
+        self._turn_inbox()
+        work = self._scheduler.plan(lambda scheduled: self._requests[scheduled].ready)
+        if not work:
+            self._wake.wait()
+            return
+        began = time.perf_counter()
+        try:
+            deliveries = self._step(work, began)
+        except Exception as error:
+            log.exception("stage `%s`: a step failed", self.name)
+            self._fail([self._requests[w.sequence] for w in work], error)
+            return
+        finally:
+            self._counts["busy_seconds"] += time.perf_counter() - began
+        self._post(deliveries)
+
+    def _turn_inbox(self) -> None:
+        while self._inbox:
+            request = self._inbox.popleft()
+            if request.cancelled:
+                self._forget(request)
+            else:
+                self._requests[request.scheduled] = request
+                self._scheduler.add(request.scheduled)
+
+    def _step(self, work: tuple[Work, ...], began: float) -> list[Delivery]:
+        self._counts["steps"] += 1
+        self._counts["rows"] += len(work)
+        if self._hook:
+            self._hook(Step(int(self._counts["steps"]), work))
+        pairs = [(self._requests[w.sequence], w) for w in work]
+        for request, item in pairs:
+            if item.start == 0:
+                request.began_at = time.monotonic()
+                self._counts["queue_seconds"] += request.began_at - request.queued_at
+        logits = self._model.forward([request.span(item) for request, item in pairs])
+        drawing = [request for request, item in pairs if item.samples]
+        tokens = self._sample(logits, rows_of(drawing)).tolist() if drawing else []
+        sound = logits.amax(-1).isfinite().tolist()
+        self._scheduler.ran(work, time.perf_counter() - began)
+        return [
+            self._drawn(request, token) if fine else self._unsound(request)
+            for request, token, fine in zip(drawing, tokens, sound, strict=True)
+        ]
+
+    def _drawn(self, request: Request, token: int) -> Delivery:
+        now = time.monotonic()
+        if not request.answer:
+            request.first_token_at = now
+            self._counts["first_tokens"] += 1
+            self._counts["first_token_seconds"] += now - request.queued_at
+            self._counts["prompt_tokens"] += len(request.prompt)
+        delivery = request.take(token)
+        self._counts["completion_tokens"] += 1
+        if delivery.end is not None:
+            request.ended_at = now
+            self._counts["requests"] += 1
+            self._forget(request)
+        return delivery
+
+    def _unsound(self, request: Request) -> Delivery:
+        self._forget(request)
+        return Delivery(request, "", None, StageFailed(self.name, "the model gave logits that are not numbers"))
+
+    def _forget(self, request: Request) -> None:
+        self._requests.pop(request.scheduled, None)
+        self._scheduler.remove(request.scheduled)
+
+    def _fail(self, requests: Sequence[Request], error: BaseException) -> None:
+        failure = StageFailed.because(self.name, error)
+        for request in requests:
+            self._forget(request)
+        self._post([Delivery(request, "", None, failure) for request in requests])
+
+    def _post(self, deliveries: Sequence[Delivery]) -> None:
+        """Hands deliveries to their event loops, all of one loop at once."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[Delivery]] = {}
+        for delivery in deliveries:
+            delivery.request.posted += 1
+            by_loop.setdefault(delivery.request.loop, []).append(delivery)
+        for loop, mine in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_deliver, mine)
+            except RuntimeError:  # the loop is closed, and its requests with it
+                for delivery in mine:
+                    self._forget(delivery.request)
+
+
+def _deliver(deliveries: Sequence[Delivery]) -> None:
+    """On the event loop."""
+    for request, text, token, end in deliveries:
+        request.delivered += 1
+        if request.cancelled:
+            continue
+        if token is not None:
+            request.tokens.send(token)
+        if text:
+            request.text.send(text)
+        if end is None:
+            continue
+        failure = end if isinstance(end, Exception) else None
+        request.tokens.close(failure)
+        request.text.close(failure)
+        if request.done.done():
+            continue
+        if failure:
+            request.done.set_exception(failure)
+        else:
+            request.done.set_result(str(end))
+
+
+def rows_of(requests: Sequence[Request]) -> Rows:
+    """What each of the requests draws its next token with."""
+    draws = [request.draw for request in requests]
+    if all(draw.greedy for draw in draws):
+        return Rows(uniform=None)
+    noise = [uniform(request.draw.seed, len(request.answer)) for request in requests]
+    warm = any(draw.temperature is not None for draw in draws)
+    few = any(draw.top_k for draw in draws)
+    likely = any(draw.top_p is not None and draw.top_p < 1 for draw in draws)
+    return Rows(
+        torch.tensor(noise, dtype=torch.float64),
+        torch.tensor([1.0 if d.temperature is None else d.temperature for d in draws]) if warm else None,
+        torch.tensor([d.top_k or 0 for d in draws]) if few else None,
+        torch.tensor([1.0 if d.top_p is None else d.top_p for d in draws], dtype=torch.float64) if likely else None,
+    )
