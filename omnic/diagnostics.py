@@ -147,9 +147,7 @@ def listing(words: Iterable[str], *, last: str = "and", most: int = 12) -> str:
 
 def render(diagnostics: Sequence[Diagnostic], format: str = "full", color: bool = False) -> str:
     """All diagnostics in order of source, as text that ends in a newline (or is empty; `json` never is)."""
-    ordered = _in_source_order(diagnostics)
-    if format != "json":  # which escapes what it must
-        ordered = [_printable(d) for d in ordered]
+    ordered = [_printable(d) for d in _in_source_order(diagnostics)]
     match format:
         case "full":
             return "\n".join(f"{block}\n" for block in (_full(d, _ANSI if color else _PLAIN) for d in ordered))

@@ -121,18 +121,19 @@ class _Flat:
         self.refused: list[tuple[Expr, Span]] = []
 
     def take(self, one: Pipeline, prefix: str, values: Mapping[str, Expr], at: tuple[int, ...]) -> None:
-        """Takes in what `one` holds. `values` are what its params stand for; none at the top, where they stay."""
+        """Takes in what `one` holds. `values` are what its params, and inputs that a request carries, stand for;
+        none at the top, where they stay."""
         names = self._take_models(one, prefix)
         for stage in one.stages.values():
             if stage.inner is not None:
-                inner = self._params(stage, f"{prefix}{stage.name}", values)
+                inner = self._params(stage, f"{prefix}{stage.name}", values) | _inputs(one, stage, prefix, values)
                 self.take(stage.inner, f"{prefix}{stage.name}.", inner, (*at, stage.span.start))
             else:
                 self._take_stage(stage, prefix, names, values)
         for edge in one.edges:
             self._wires += self._wire(one, edge, prefix, at)
         for rule in one.requires:
-            self._take_rule(one, rule.expr, rule.span, prefix, values)
+            self._take_rule(rule.expr, rule.span, prefix, values)
 
     # --- models and stages --------------------------------------------------------------------------------------------
 
@@ -217,19 +218,18 @@ class _Flat:
 
     # --- rules --------------------------------------------------------------------------------------------------------
 
-    def _take_rule(self, one: Pipeline, rule: Expr, span: Span, prefix: str, values: Mapping[str, Expr]) -> None:
+    def _take_rule(self, rule: Expr, span: Span, prefix: str, values: Mapping[str, Expr]) -> None:
         if not prefix:
             self._requires.append(rule)
             return
+        if any(name.path[0] not in values for name in expr.names(rule)):
+            self.refused.append((rule, span))  # over an input that a stage feeds
+            return
         known = _substituted(rule, values)
-        if isinstance(known, Literal):
-            if known.value is not True:
-                self.refused.append((rule, span))
-        elif any(name.path[0] in one.inputs for name in expr.names(rule)):
-            self.refused.append((rule, span))
-        else:
-            assert isinstance(known, Expr)
+        if isinstance(known, Expr):
             self._requires.append(known)
+        elif known is not True:
+            self.refused.append((rule, span))
 
     # --- the whole ----------------------------------------------------------------------------------------------------
 
@@ -320,6 +320,22 @@ def _default(key: Any) -> ir.Setting:
     if key.field is not None:
         return ir.Setting(ir.Open(key.field, key.type, key.default, key.domain), "catalog default")
     return ir.Setting(key.default, "catalog default")
+
+
+def _inputs(one: Pipeline, stage: Stage, prefix: str, values: Mapping[str, Expr]) -> dict[str, Expr]:
+    """What the inputs of a pipeline stand for where `stage` of `one` is that pipeline, as far as requests carry it."""
+    assert stage.inner is not None
+    fed = {str(edge.target): edge.source for edge in one.edges}
+    found: dict[str, Expr] = {}
+    for name in stage.inner.inputs:
+        source = fed.get(f"{stage.name}.{name}")
+        if source is None:
+            found[name] = Literal(None)
+        elif source.stage is None and not prefix:
+            found[name] = Name((source.name,))
+        elif source.stage is None and source.name in values:
+            found[name] = values[source.name]
+    return found
 
 
 _How = tuple[tuple[str, Any, Span], ...]

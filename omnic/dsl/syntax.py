@@ -88,6 +88,7 @@ class SyntaxErrors:
             begins = at.scan.begins(line)
             behind = line > at.scan.index(at.inside.token.start_pos or 0)
             wrong_level = begins == "top" or (begins == "item" and at.inside.what in ("block", "round"))
+            wrong_level |= at.inside.what == "round" and at.scan[line].text == "}"
             if at.ended or (behind and wrong_level):
                 return self._unclosed(at, at.index if at.ended else line, begins)
         elif at.scan.begins(at.scan.line_begin(at.index)) == "item":
@@ -142,8 +143,13 @@ class SyntaxErrors:
         if lexeme.text == "}" and not at.inside:
             self._error("unbalanced", "this `}` closes nothing", self._span(lexeme))
             return
-        phrases = at.expected()
         before = at.scan.before(at.index)
+        if at.scan[before].text in ("in", "step", "as", "for") and at.scan[before - 1].text in ("=", "..", "in", ":"):
+            word = at.scan[before]
+            what = "a name" if at.scan[before - 1].text == ":" else "a value"
+            self._error("syntax", f"expected {what}, found `{word.text}`", self._span(word))
+            return
+        phrases = at.expected()
         dangling = at.scan[before].text == "," and before < at.index - 1 and at.inside and at.inside.what == "pipeline"
         if at.ended or lexeme.kind == "newline" or dangling:
             found, end = f"the end of the {'file' if at.ended else 'line'}", at.scan[before].end

@@ -17,8 +17,8 @@ from omnic.source import Source, Span
 
 Node: TypeAlias = "Tree[Token] | Token"
 
-_DEEPEST = 50  # brackets and signs within each other
-_LONGEST = 200  # operators in one expression
+_DEEPEST = 20  # brackets and signs within each other
+_LONGEST = 60  # operators in one expression
 _TOO_DEEP = f"more than {_DEEPEST} brackets or signs within each other"
 _DIGITS = 40
 _LITERALS = {"NUMBER": "number", "QUANTITY": "quantity", "SIZE": "size", "STRING": "string"}

@@ -37,7 +37,8 @@ def check(file: ast.File, *, base: Path, resolve: Resolve = catalog_resolve, sin
     chosen = deploys(file, pipelines, found)
     unit.unused()
     for diagnostic in found.diagnostics:
-        sink.add(diagnostic)
+        if diagnostic.severity == "error" or not found.has_errors:  # what is unused may be so for a mistake
+            sink.add(diagnostic)
     if found.has_errors:
         return None
     return Checked(file, pipelines, chosen, tuple(dict.fromkeys((path, *unit.sources()))))

@@ -180,6 +180,8 @@ def _made(value: Expr, sink: Sink) -> tuple[Any, str]:
             arguments = ", ".join([*(text for _, text in made), *(f"{n} = {text}" for n, (_, text) in options.items())])
             values = {name: content for name, (content, _) in options.items()}
             return target.made(str(path), tuple(content for content, _ in made), values), f"{path}({arguments})"
+    if isinstance(value, ast.List | ast.Signature):
+        return value, span_of(value).text
     found = constant(value, sink, "a target")
     return (None, "") if found is MISSING else (found, format_value(found))
 

@@ -17,7 +17,8 @@ from omnic.expr import Expr, Literal, Name, Quantity
 from omnic.source import Span
 
 KEYS = ("stream", "first", "context", "window", "when", "via")
-TRANSPORTS = ("local", "shm", "nvlink", "nccl", "ray")
+TRANSPORTS = ("local", "shm", "nccl", "nvlink", "pcie", "net", "ray")
+"""Whether both ends have a transport is known once they are placed."""
 CUT = ("token", "word", "clause", "sentence", "whole")
 """The modes that a text given whole can be cut into."""
 
@@ -35,13 +36,13 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """An end with what is known of it; `type` is None where its stage could not be found out."""
+    """An end, and what is known of what it belongs to; `type` is None where its stage could not be found out."""
 
     end: End
     type: Type | None
     streams: tuple[str, ...]
     origin: str
-    declared: Span | None
+    declared: Span
     kind: str  # kind of the stage; "" for inputs and outputs
 
 
@@ -111,13 +112,13 @@ def _port(path: ast.Path, stage: Stage, side: str, sink: Sink) -> _Side | None:
     name = str(rest) if rest else ""
     end = End(stage.name, name, path.span)
     if part is None:
-        return _Side(end, None, (), "", None, "") if rest else None
+        return _Side(end, None, (), "", stage.span, "") if rest else None
     ports, others = (part.outputs, part.inputs) if side == "output" else (part.inputs, part.outputs)
     verb = "produces" if side == "output" else "takes"
     has = Label(stage.span, f"`{stage.name}` {verb} {listing(p.name for p in ports) or 'nothing'}")
     found = next((p for p in ports if p.name == name), None)
     if found is not None:
-        return _Side(end, found.type, found.streams, found.origin, None, part.kind)
+        return _Side(end, found.type, found.streams, found.origin, stage.span, part.kind)
     if rest is None:
         hint = f"write `{stage.name}.{ports[0].name}`" if len(ports) == 1 else ""
         sink.error("needs-port", f"`{stage.name}` is a stage; an edge joins ports", path.span, hint, secondary=[has])
@@ -135,24 +136,20 @@ def _port(path: ast.Path, stage: Stage, side: str, sink: Sink) -> _Side | None:
 
 
 def _mismatch(declared: ast.Edge, source: _Side, target: _Side, why: str, sink: Sink) -> None:
-    assert source.type is not None
-    assert target.type is not None
-    sides = (source, target)
-    secondary = [Label(s.declared, f"`{s.end}` is `{s.type}`") for s in sides if s.declared]
-    notes = [f"`{s.end}` is `{s.type}`{_read_from(s)}" for s in sides if not s.declared]
     sink.error(
         "type-mismatch",
         f"`{source.end}` does not fit `{target.end}`: {why}",
         source.end.span.to(target.end.span),
         f"`{source.type}` into `{target.type}`",
-        secondary=secondary,
-        notes=notes,
+        secondary=[_typed(side) for side in (source, target)],
         help=_conversion(source, target),
     )
 
 
-def _read_from(side: _Side) -> str:
-    return f", read from {side.origin}" if side.origin else ""
+def _typed(side: _Side) -> Label:
+    """What is known of the type of an end, where its stage, input or output is declared."""
+    read = f", read from {side.origin}" if side.origin else ""
+    return Label(side.declared, f"`{side.end}` is `{side.type}`{read}")
 
 
 def _conversion(source: _Side, target: _Side) -> list[str]:
@@ -312,8 +309,6 @@ class _Block:
         if word not in TRANSPORTS:
             hint = did_you_mean(str(word), TRANSPORTS) if word else ""
             return self._error("wrong-value", f"`via` is {listing(TRANSPORTS, last='or')}", value, hint)
-        if word != "local":
-            return self._later("omnic hosts all stages in one process yet, and hands on by reference", span_of(value))
         return word
 
     def _error(self, id: str, headline: str, at: Expr, label: str = "") -> Any:

@@ -20,9 +20,9 @@ def check_graph(
     _fed_once(edges, sink)
     if complete:
         _all_fed(outputs, stages, edges, sink)
-        _all_used(inputs, stages, edges, sink)
     _no_cycle(stages, edges, sink)
     _absence(inputs, outputs, stages, edges, sink)
+    _all_used(inputs, stages, edges, sink)
 
 
 def _fed_once(edges: Sequence[Edge], sink: Sink) -> None:

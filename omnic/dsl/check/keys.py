@@ -45,7 +45,12 @@ def required(declared: ast.Stage, stage: Stage, given: tuple[Value, ...], sink: 
             hint = (
                 f"`{key.name}`, {describe_key(key)}: {key.doc}" if key.doc else f"`{key.name}` is {describe_key(key)}"
             )
-            sink.error("missing-key", f"`{stage.what}` needs `{key.name}`", span_of(declared.value), help=[hint])
+            sink.error(
+                "missing-key",
+                f"`{span_of(declared.value).text}` needs `{key.name}`",
+                span_of(declared.value),
+                help=[hint],
+            )
 
 
 def find(name: str, stage: Stage) -> tuple[Key, bool] | None:
@@ -73,8 +78,7 @@ def _value(setting: ast.Setting, stage: Stage, scope: Scope, sink: Sink) -> Valu
     if value is MISSING:
         return None
     if (later := key.refusal(value)) is not None:
-        shown = value if isinstance(value, Expr) else format_value(value)
-        sink.error("not-supported-yet", f"`{name} = {shown}`: {later}", span_of(setting.value))
+        sink.error("not-supported-yet", f"`{name} = {span_of(setting.value).text}`: {later}", span_of(setting.value))
         return None
     return Value(key, value, common, setting.span)
 
@@ -223,7 +227,7 @@ class _Reading:
         wanted = self.key.type.kind
         if isinstance(self.key.domain, Range) and isinstance(self.key.domain.low, Quantity):
             return False  # a unit is written, never sent by a request
-        alike = {"float": ("int", "float"), "seed": ("int",), "json": SCALARS, "text": ("text", "enum")}
+        alike = {"float": ("int", "float"), "seed": ("int",), "json": SCALARS, "text": ("enum",), "enum": ("text",)}
         return kind == wanted or kind in alike.get(wanted, ())
 
     def _covered(self, made: Expr, value: Expr) -> Any:
@@ -238,7 +242,7 @@ class _Reading:
                 return made  # a param without a domain takes that of its key
             return self._error(
                 "domain-too-wide",
-                f"`{made}` can be {_rule(own)}, but `{self.key.name}` takes {_rule(domain)}",
+                f"param `{made}` can be {_rule(own)}, but `{self.stage.name}.{self.key.name}` takes {_rule(domain)}",
                 value,
                 f"narrow the domain of `{made}`",
             )
@@ -254,7 +258,7 @@ class _Reading:
             low, high = (int(b) if float(b).is_integer() else b for b in reach)
             return self._error(
                 "domain-too-wide",
-                f"`{made}` can be {low} to {high}, but `{self.key.name}` takes {_rule(domain)}",
+                f"`{made}` can be {low} to {high}, but `{self.stage.name}.{self.key.name}` takes {_rule(domain)}",
                 value,
             )
         return made

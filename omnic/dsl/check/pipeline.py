@@ -122,8 +122,6 @@ def _check_use(
     written: ast.Pipeline, params: dict[str, Param], stages: dict[str, Stage], requires: tuple[Rule, ...], sink: Sink
 ) -> None:
     """A param that nothing reads would be accepted and ignored."""
-    if sink.has_errors:
-        return
     used = {
         n.path[0] for s in stages.values() for v in s.values if isinstance(v.value, Expr) for n in expr.names(v.value)
     }

@@ -115,7 +115,7 @@ def stage(declared: ast.Stage, models: Mapping[str, Model], scope: Scope, around
     if made.part is None:
         return made
     if made.part.unsupported is not None:
-        sink.error("not-supported-yet", f"{made.part.unsupported}: `{made.what}`", span_of(declared.value))
+        sink.error("not-supported-yet", f"`{declared.value}`: {made.part.unsupported}", span_of(declared.value))
     values = keys.values(declared.block, made, scope, sink)
     keys.required(declared, made, values, sink)
     fixed = {v.key.name: v.value for v in values if not isinstance(v.value, Expr)}
@@ -123,7 +123,7 @@ def stage(declared: ast.Stage, models: Mapping[str, Model], scope: Scope, around
 
 
 def _made_of(declared: ast.Stage, models: Mapping[str, Model], around: Surroundings, sink: Sink) -> Stage:
-    unknown = Stage(declared.name.text, None, None, None, None, (), declared.span)
+    unknown = Stage(declared.name.text, None, None, None, None, (), declared.name.span)
     value = declared.value
     if isinstance(value, ast.Call) and str(value.path) == "python":
         return _python(value, unknown, around, sink)
