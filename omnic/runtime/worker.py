@@ -27,7 +27,7 @@ from omnic.runtime import errors
 from omnic.runtime import messages as m
 from omnic.runtime.flow import Finished, Flow, Piece
 from omnic.runtime.pipeline import Build, Pipeline
-from omnic.runtime.weights import Missing
+from omnic.runtime.weights import Damaged, Missing
 
 _PR_SET_PDEATHSIG = 1
 _PROGRESS_SECONDS = 0.05
@@ -70,7 +70,7 @@ async def _serve(path: Path, sock: socket.socket) -> int:
             _exit_in(_CLOSE_SECONDS)
             await link.host.close()
         return 0
-    except (Missing, errors.Stale, ManifestError, errors.RequestError, ImportError, SyntaxError) as error:
+    except (Missing, Damaged, errors.Stale, ManifestError, errors.RequestError, ImportError, SyntaxError) as error:
         link.send(m.Broken(str(error).splitlines()[0] if str(error) else type(error).__name__, final=True))
     except Exception as error:
         traceback.print_exc()

@@ -23,7 +23,7 @@ from omnic.runtime.errors import Stale
 from omnic.runtime.server.app import application
 from omnic.runtime.server.service import Service
 from omnic.runtime.server.settings import Settings
-from omnic.runtime.weights import Missing
+from omnic.runtime.weights import Damaged, Missing
 from omnic.runtime.workers import Patience, State, WorkerFailed
 
 log = logging.getLogger("omnic.server")
@@ -73,7 +73,7 @@ def serve(
         lock.verify(build)
         app = application(build, settings, patience=patience, on_failure=failures.append)
         listener = _listen(host, port)
-    except (Stale, Missing, ManifestError, OSError) as error:
+    except (Stale, Missing, Damaged, ManifestError, OSError) as error:
         print(f"omnic: {error}", file=sys.stderr)
         return 1
     with listener:
