@@ -116,7 +116,7 @@ def bind(
     roles = _roles(api, signature.outputs, renamed, frozenset(o for s in slices for o in s.outputs))
     fields = [_input(api, signature, renamed, entry, entry_type)]
     fields += _params(api, signature, renamed, taken)
-    fields += _knobs(signature, {f.name for f in fields}, taken)
+    fields += _knobs(api, signature, {f.name for f in fields}, taken)
     fields += _standard(api, {f.name for f in fields}, dict(roles), taken)
     fields += _aliases(api, fields)
     for left, value in renamed.items():
@@ -259,20 +259,18 @@ def _params(api: Api, signature: Signature, renamed: dict[str, str], taken: froz
         yield Field(field, spec.type.required, target, argument, spec.domain, spec.default, required, spec.doc)
 
 
-def _knobs(signature: Signature, names: set[str], taken: frozenset[str] | None) -> Iterator[Field]:
-    """Open knobs. Where stages share one, the first in data-flow order has the plain name."""
+def _knobs(api: Api, signature: Signature, names: set[str], taken: frozenset[str] | None) -> Iterator[Field]:
+    """Open knobs. One that several stages have is one field: its value goes to each of them."""
     seen = set(names)
     for knob in signature.knobs:
-        argument = _argument(knob.field)
-        if knob.field == "seed" or (taken is not None and argument not in taken):
+        argument, name = _argument(knob.field), dict(api.nested).get(knob.field, knob.field)
+        if name == "seed" or name in seen or (taken is not None and argument not in taken):
             continue
-        if knob.field in seen:
-            continue  # the generated methods hand one value to every stage that has the knob
-        seen.add(knob.field)
+        seen.add(name)
         many = 4 if knob.field == "stop" else 0
         default = () if many and knob.default is None else knob.default
         target = f"knob {knob.stage}.{knob.key}"
-        yield Field(knob.field, knob.type, target, argument, knob.domain, default, doc=knob.doc, many=many)
+        yield Field(name, knob.type, target, argument, knob.domain, default, doc=knob.doc, many=many)
 
 
 def _standard(api: Api, names: set[str], roles: dict[str, str], taken: frozenset[str] | None) -> Iterator[Field]:

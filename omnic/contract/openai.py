@@ -67,6 +67,7 @@ class Api:
 
 
 DEFAULT_VOICE = "default"
+VOICE_FIELDS = ("voice", "audio.voice")
 SPEECH_FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
 CHAT_FORMATS = ("wav", "mp3", "opus", "aac", "flac", "pcm16")
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from omnic.contract.domains import Choices, Domain, Range
 from omnic.contract.endpoints import Endpoint, Field
-from omnic.contract.openai import ENDPOINTS, Unused
+from omnic.contract.openai import DEFAULT_VOICE, ENDPOINTS, VOICE_FIELDS, Unused
 from omnic.contract.types import Type
 from omnic.contract.values import MAX_SEED
 from omnic.expr import Expr, Quantity, Size
@@ -80,6 +80,8 @@ def _place(body: Json, name: str, schema: Json) -> None:
 
 def _field(field: Field) -> Json:
     schema = _type(field.type) | _domain(field.domain)
+    if field.name in VOICE_FIELDS and DEFAULT_VOICE not in schema.get("enum", [DEFAULT_VOICE]):
+        schema["enum"] = [*schema["enum"], DEFAULT_VOICE]
     if field.many:
         schema = {"type": "array", "items": schema, "maxItems": field.many}
         if field.type.kind == "text" and field.domain is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from omnic.contract.chat import conversation
 from omnic.contract.endpoints import Endpoint, Field, Slice, nearest
-from omnic.contract.openai import ENDPOINTS, Unused
+from omnic.contract.openai import DEFAULT_VOICE, ENDPOINTS, VOICE_FIELDS, Unused
 from omnic.contract.values import Violation, mistyped, not_blank, same, show, value_of
 from omnic.expr import Expr, ExprError, evaluate, format_value, names
 
@@ -61,6 +61,8 @@ def _given(endpoint: Endpoint, body: dict[str, Any]) -> Iterator[tuple[str, tupl
             _harmless(unused[name], raw)
         elif field is None:
             raise _unknown(name, [*fields, *unused])
+        elif raw == DEFAULT_VOICE and name in VOICE_FIELDS and field.default is not None:
+            continue  # every pipeline that speaks knows its own voice by this name
         elif field.type.kind == "chat":
             yield name, (field, conversation(raw, field.type, name))
         else:

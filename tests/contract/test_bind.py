@@ -9,7 +9,7 @@ from openai.types.audio import speech_create_params
 from openai.types.chat import completion_create_params
 
 from omnic.contract.domains import Choices, Range
-from omnic.contract.endpoints import ENDPOINTS, BindError, Field, ParamSpec, Signature, answers, bind, offered
+from omnic.contract.endpoints import ENDPOINTS, BindError, Field, Knob, ParamSpec, Signature, answers, bind, offered
 from omnic.contract.types import parse_type
 from tests.assistant import SIGNATURE, chat, speech, with_param
 
@@ -68,6 +68,13 @@ def test_a_voice_is_where_the_api_keeps_it() -> None:
     signature = with_param("voice", ParamSpec(parse_type('enum("ana", "bo")'), None, "ana"))
     assert fields(bind("chat.completions", signature).fields)["audio.voice"].target == "param voice"
     assert fields(bind("audio.speech", signature, entry="speak.text").fields)["voice"].target == "param voice"
+
+
+def test_a_voice_that_the_catalog_offers_is_there_too() -> None:
+    knob = Knob("speak", "voice", "voice", parse_type('enum("heart")'), None, "heart", "")
+    signature = replace(SIGNATURE, knobs=(*SIGNATURE.knobs, knob))
+    found = fields(bind("chat.completions", signature).fields)
+    assert (found["audio.voice"].target, "voice" in found) == ("knob speak.voice", False)
 
 
 def test_a_pipeline_with_one_voice_takes_its_neutral_name() -> None:

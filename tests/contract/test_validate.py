@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from omnic.contract.domains import Choices, Range
 from omnic.contract.endpoints import ParamSpec, Slice, bind
+from omnic.contract.schema import request_schema
 from omnic.contract.types import parse_type
 from omnic.contract.validate import Accepted, Violation, validate
 from omnic.expr import Size, parse
@@ -52,6 +54,17 @@ def test_max_completion_tokens_is_max_tokens() -> None:
 
 def test_a_single_stop_string_is_a_list_of_one() -> None:
     assert accept(stop="END").arguments["stop"] == ("END",)
+
+
+def test_the_default_voice_is_the_pipeline_s_own() -> None:
+    voices = ParamSpec(parse_type('enum("ana", "bo")'), None, "bo")
+    slices = (replace(speech().slices[0], arguments=("text", "voice")),)
+    endpoint = bind("audio.speech", with_param("voice", voices), {}, "speak.text", slices)
+    assert validate(endpoint, {"input": "x", "voice": "ana"}).arguments == {"text": "x", "voice": "ana"}
+    assert validate(endpoint, {"input": "x", "voice": "default"}).arguments == {"text": "x"}
+    assert request_schema(endpoint)["properties"]["voice"]["enum"] == ["ana", "bo", "default"]
+    with pytest.raises(Violation, match='`voice` must be one of "ana", "bo", not "nova"'):
+        validate(endpoint, {"input": "x", "voice": "nova"})
 
 
 def test_null_is_the_same_as_nothing() -> None:
