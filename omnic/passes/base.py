@@ -35,10 +35,11 @@ class Context:
     domains: Mapping[str, Domain | None] = field(default_factory=dict)  # by param; `run` reads them off the pipeline
 
     @classmethod
-    def make(cls, lowered: Lowered, *, target: str | None, sink: Sink, base: Path = Path()) -> Context | None:
+    def make(cls, lowered: Lowered, *, target: str | None, sink: Sink) -> Context | None:
         """The context for a lowered pipeline: `target` (of a flag), else the deploy block's, else this machine's
         processor. None, with the reason in `sink`, if there is no such target."""
         try:
+            base = lowered.sources[0].parent if lowered.sources else Path()
             made = targets.load(target) if target is not None else target_of(lowered.pipeline.target, base)
             return cls(made, lowered.models, lowered.parts, sink, targets.visible(made))
         except TargetError as error:
@@ -61,6 +62,8 @@ class Lowered(Protocol):
     def parts(self) -> Mapping[str, Part]: ...
     @property
     def deploy(self) -> Any: ...
+    @property
+    def sources(self) -> tuple[Path, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)

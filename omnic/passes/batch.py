@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from math import ceil
+from typing import ClassVar
 
-from omnic.contract.domains import Choices, Range
+from omnic.contract.domains import Range
 from omnic.contract.types import Type
-from omnic.expr import Name
 from omnic.ir.pipeline import Open, Pipeline, Setting, Settings, Stage, get, put
 from omnic.passes.base import Context, Pass, decide, span_of, without
 from omnic.passes.fit import quantity
 from omnic.passes.memory import free_bytes, kv_bytes, memory_text, weight_bytes
+from omnic.passes.reach import reach
 from omnic.passes.slice import origin
 from omnic.target import Target
 
@@ -51,7 +52,7 @@ class BatchPass(Pass):
         bound, where = _prompt_bound(pipeline, stage)
         prompt = bound or min(_PROMPT, limit // 2)
         reason = f"`{where}` says so" if bound else f"`{where}` has no bound on tokens; catalog default"
-        answer, stage = _answer_bound(pipeline, stage, limit - prompt)
+        answer, stage = _answer_bound(stage, limit - prompt, context)
         if prompt + answer > limit:
             asked = get(stage.keys, "max_tokens")
             context.sink.error(
@@ -59,7 +60,7 @@ class BatchPass(Pass):
                 f"`{stage.name}` needs a context of {prompt + answer} tokens; its model goes to {limit}",
                 span_of(asked, stage),
                 notes=[f"prompt {prompt} (`{where}`) + answer {answer} (`max_tokens`)"],
-                help=[f"bound the prompt with `tokens = {limit - answer}`"] if answer < limit else [],
+                help=list(_shorter(prompt, answer, limit, where)),
             )
         chunk = self.chunk or (512 if context.target.gpus else 64)
         how = put(stage.how, "context", Setting(prompt + answer, reason=f"prompt {prompt} + answer {answer}"))
@@ -115,31 +116,25 @@ def _prompt_bound(pipeline: Pipeline, stage: Stage) -> tuple[int | None, str]:
     return None, stage.name
 
 
-def _answer_bound(pipeline: Pipeline, stage: Stage, room: int) -> tuple[int, Stage]:
+def _shorter(prompt: int, answer: int, limit: int, where: str) -> Iterator[str]:
+    """How to ask for less: a shorter prompt or a shorter answer."""
+    if answer < limit:
+        yield f"bound `{where}` with `tokens = {limit - answer}`"
+    if prompt < limit:
+        yield f"let `max_tokens` be {limit - prompt} at most: a number, or a param in 1..{limit - prompt}"
+
+
+def _answer_bound(stage: Stage, room: int, context: Context) -> tuple[int, Stage]:
     """The most tokens a request may ask for. Where the source leaves it open, the request field is bounded here."""
-    setting = get(stage.keys, "max_tokens")
-    match setting.value if setting is not None else None:
-        case Name(path=(param,)):
-            declared = next((p for p in pipeline.params if p.name == param), None)
-            domain = declared.domain if declared is not None else None
-            if isinstance(domain, Range):
-                return int(_number(domain.high)), stage
-            if isinstance(domain, Choices):
-                return max(int(_number(v)) for v in domain.values), stage
-            return min(_ANSWER, max(1, room)), stage
-        case int() as pinned:
-            return pinned, stage
-        case Open() as knob:
-            most = min(_ANSWER, max(1, room))
-            default = min(knob.default, most) if isinstance(knob.default, int) else most
-            bounded = replace(knob, domain=Range(1, most), default=default)
-            assert setting is not None
-            return most, replace(stage, keys=put(stage.keys, "max_tokens", replace(setting, value=bounded)))
-    return min(_ANSWER, max(1, room)), stage
-
-
-def _number(value: Any) -> float:
-    return float(getattr(value, "base", value))
+    setting, key = get(stage.keys, "max_tokens"), context.part(stage).key("max_tokens")
+    most = min(_ANSWER, max(1, room))
+    if setting is not None and isinstance(setting.value, Open):
+        knob = setting.value
+        default = min(knob.default, most) if isinstance(knob.default, int) else most
+        bounded = replace(setting, value=replace(knob, domain=Range(1, most), default=default))
+        return most, replace(stage, keys=put(stage.keys, "max_tokens", bounded))
+    ends = reach(setting.value, key.domain if key else None, context.domains) if setting is not None else None
+    return (most if ends is None else ceil(ends[1])), stage
 
 
 def _share(pipeline: Pipeline, target: Target, context: Context, sharing: int) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from omnic.catalog.part import Cost
-from omnic.contract.domains import Domain, Range
-from omnic.expr import Name, evaluate
-from omnic.ir.pipeline import Open, Pipeline, Stage, get
+from omnic.expr import evaluate
+from omnic.ir.pipeline import Pipeline, Stage, get
 from omnic.passes.base import Context
 from omnic.passes.quantize import precision_of
+from omnic.passes.reach import reach
 from omnic.target import Device, memory_text
 
 __all__ = [
@@ -55,20 +55,11 @@ def _shape(stage: Stage) -> dict[str, int]:
 def _bounds(stage: Stage, context: Context) -> Iterator[tuple[str, float]]:
     """`KEY_low` and `KEY_high` of each numeric key: the least and the most that a request can have of it."""
     for key in context.part(stage).keys:
-        domain: Domain | None = key.domain
         setting = get(stage.keys, key.name)
-        match setting.value if setting is not None else key.default:
-            case bool():
-                continue
-            case int() | float() as fixed:
-                domain = Range(fixed, fixed)
-            case Open(domain=narrowed):
-                domain = narrowed
-            case Name(path=(param,)):
-                domain = context.domains.get(param) or key.domain
-        if isinstance(domain, Range) and isinstance(domain.low, int | float) and isinstance(domain.high, int | float):
-            yield f"{key.name}_low", domain.low
-            yield f"{key.name}_high", domain.high
+        ends = reach(setting.value if setting is not None else key.default, key.domain, context.domains)
+        if ends is not None:
+            yield f"{key.name}_low", ends[0]
+            yield f"{key.name}_high", ends[1]
 
 
 def process_bytes(stages: list[Stage], context: Context) -> int:

@@ -55,7 +55,7 @@ def plan(
 ) -> Planned:
     """The pipeline of `text` after `passes`. Mistakes that passes find are in the sink; earlier ones fail the test."""
     sink = Sink()
-    file = parse(Source("answer.omni", text), sink)
+    file = parse(Source(str(base / "answer.omni"), text), sink)
     checked = file and check(file, base=base, resolve=resolve, sink=sink)
     lowered = lower(checked, None, deploy, sets, sink) if checked and not sink.has_errors else None
     assert lowered is not None, render(sink.diagnostics)

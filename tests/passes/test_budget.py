@@ -112,6 +112,7 @@ def test_fewer_visible_devices_than_the_target_has_are_refused(world, monkeypatc
 def two_lowered():
     class Nothing:
         pipeline = models = parts = deploy = None
+        sources = ()
 
     return Nothing()
 
@@ -132,6 +133,13 @@ def test_a_limit_of_a_deploy_block_is_held(world):
     (found,) = planned.sink.diagnostics
     assert (found.id, found.primary.span.line) == ("does-not-fit", 10)
     assert found.headline.startswith("`limit memory(gpu) <= 300MiB` is not met: `gpu0` needs ")
+
+
+def test_a_target_file_is_looked_for_beside_the_source(world):
+    text = ANSWER + 'deploy there { target = "busy.json" }\n'
+    (world / "answer.omni").write_text(text)
+    pipeline = plan(text, deploy="there", base=world).pipeline
+    assert (pipeline.target, [d.name for d in pipeline.devices]) == ("busy", ["gpu0", "host"])
 
 
 def test_a_limit_on_what_the_target_lacks_is_refused():
