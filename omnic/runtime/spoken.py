@@ -270,9 +270,8 @@ class Spoken:
             self._cell = False
             if self._filled:
                 self._say(", ")
-        if not self._cell:
-            self._filled = self._filled or not text.isspace()
-            self._say(text)
+        self._filled = self._filled or not text.isspace()
+        self._say(text)
         self._last = text[-1:] or self._last
         if self._labels and len(self._labels[-1]) > _LONGEST:
             self._end_labels()

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "hibari", None)
     with pytest.raises(Missing, match="hibari-tts"):
         hibari.load(Checkpoint(MODEL, Path()), threads=1)
+
+
+def test_a_manifest_without_the_network_is_named() -> None:
+    with pytest.raises(Missing, match=r"hibari\.onnx"):
+        hibari.load(Checkpoint(replace(MODEL, files=()), Path()), threads=1)
 
 
 # --- through the stage ------------------------------------------------------------------------------------------------

@@ -65,6 +65,12 @@ def test_what_is_compressed_decodes_to_what_went_in(format: str, rate_hz: int) -
         assert np.sqrt(np.mean(middle**2)) == pytest.approx(0.5 / np.sqrt(2), rel=0.07)  # LAME turns it down a little
 
 
+@pytest.mark.parametrize("rate_hz", [16_000, 24_000, 96_000])
+def test_a_whole_mp3_is_as_long_as_its_sound(rate_hz: int) -> None:
+    samples, decoded_hz = decoded(encode(tone(1.0, rate_hz), rate_hz, "mp3"))
+    assert len(samples) == decoded_hz
+
+
 def test_content_types() -> None:
     assert {name: form.content_type for name, form in FORMATS.items()} == {
         "mp3": "audio/mpeg",

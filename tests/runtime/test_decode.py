@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from omnic.manifest import Model
 from omnic.runtime import families
-from omnic.runtime.decode import Decode, noise
+from omnic.runtime.decode import Decode, Lanes, noise
 from omnic.runtime.edges import Port, Segmenter
 from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow, Piece
@@ -225,6 +225,31 @@ def test_units_are_heard_in_order_though_later_ones_are_ready_first(stage: Make)
     asyncio.run(main())
 
 
+def test_lanes_take_from_requests_in_turn() -> None:
+    async def main() -> list[str]:
+        lanes, done = Lanes(1, "lane"), list[str]()
+        jobs = [lanes.run(name[0], lambda name=name: done.append(name)) for name in ("a1", "a2", "a3", "b1", "b2")]
+        assert (lanes.running, lanes.waiting) == (1, 4)
+        await asyncio.gather(*jobs)
+        await lanes.close()
+        return done
+
+    assert asyncio.run(main()) == ["a1", "a2", "b1", "a3", "b2"]
+
+
+def test_what_a_request_had_waiting_is_forgotten_with_it() -> None:
+    async def main() -> None:
+        lanes, done = Lanes(1, "lane"), list[str]()
+        jobs = [lanes.run(name[0], lambda name=name: done.append(name)) for name in ("a1", "a2", "b1")]
+        lanes.forget("a")
+        await jobs[2]
+        assert done == ["a1", "b1"]
+        assert [job.cancelled() for job in jobs] == [True, True, False]
+        await lanes.close()
+
+    asyncio.run(main())
+
+
 def test_requests_take_turns(stage: Make) -> None:
     decode, decoder = stage(1, slow=lambda _: 0.003)
 
@@ -240,6 +265,25 @@ def test_requests_take_turns(stage: Make) -> None:
     assert place < 12
 
 
+def test_a_slow_listener_holds_the_work_back(stage: Make) -> None:
+    decode, decoder = stage(2)
+
+    async def main() -> None:
+        flow = Flow(1)
+        running = decode.start(flow, text=flow.given("More words. " * 60, Sentences()))
+        flow.output("speech", running.audio, window=1)
+        heard = 0
+        async for event in flow:
+            if isinstance(event, Piece):
+                heard += 1
+                await asyncio.sleep(0.001)
+                assert len(decoder.units_said) - 1 <= heard + 6  # the window, and what two lanes have ahead
+                assert decode.stats()["queue"] <= 2
+        assert heard == 60
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_request_stops_at_the_next_unit_and_leaves_the_others_alone(stage: Make) -> None:
     decode, decoder = stage(1, slow=lambda _: 0.002)
 
@@ -251,7 +295,10 @@ def test_a_cancelled_request_stops_at_the_next_unit_and_leaves_the_others_alone(
                 async for _ in events:
                     break
 
+            assert decode.stats()["queue"] <= 2  # of the other request
+
         _, kept = await asyncio.gather(leave(), say(decode, "Stay here. " * 20))
+        assert not decode._lanes._promised
         assert len(kept) == 20 * 100
         assert decode.stats()["queue"] == 0
         await decode.close()
@@ -272,6 +319,41 @@ def test_a_unit_that_fails_fails_its_own_request(stage: Make) -> None:
         assert str(bad) == "stage `speak` failed: ValueError: cannot say boom"
         assert len(good) == 610
         assert decode.stats()["queue"] == 0
+
+    asyncio.run(main())
+
+
+def test_a_unit_that_fails_ends_the_reading_of_the_text(stage: Make) -> None:
+    decode, decoder = stage(1, slow=lambda _: 0.001)
+
+    async def main() -> None:
+        flow = Flow(1)
+        text = flow.given("Say boom. " * 40, Sentences())
+        flow.output("speech", decode.start(flow, text=text).audio)
+        with pytest.raises(StageFailed):
+            await asyncio.wait_for(flow.result(), 2)
+        assert text.waiting == 0
+        assert not decode._lanes._promised
+        await decode.close()
+        assert len(decoder.units_said) < 6
+
+    asyncio.run(main())
+
+
+def test_a_unit_that_fails_does_not_wait_for_the_rest_of_the_text(stage: Make) -> None:
+    decode, _ = stage(1)
+
+    async def main() -> None:
+        flow, port = Flow(1), Port()
+
+        async def work() -> None:
+            port.send("Say boom. Next")
+            await asyncio.sleep(60)
+
+        flow.run(work, stage="think")
+        flow.output("speech", decode.start(flow, text=port.channel(4, Sentences())).audio)
+        with pytest.raises(StageFailed, match="speak"):
+            await asyncio.wait_for(flow.result(), 2)
 
     asyncio.run(main())
 

@@ -143,6 +143,22 @@ def test_leaving_early_gives_the_producer_its_credit_back() -> None:
     asyncio.run(main())
 
 
+def test_a_consumer_that_goes_wakes_a_producer_that_waits() -> None:
+    async def main() -> None:
+        credited = []
+        port = Port(on_credit=lambda: credited.append(port.credit))
+        channel = port.channel(window=1)
+        port.send(1)
+        waiting = asyncio.create_task(port.room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        channel.drop()
+        await asyncio.wait_for(waiting, 1)
+        assert credited[-1] > 1000
+
+    asyncio.run(main())
+
+
 def test_sending_on_a_closed_channel_is_a_fault_of_the_producer() -> None:
     channel: Channel[int] = Channel(window=1)
     channel.close()

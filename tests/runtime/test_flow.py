@@ -292,6 +292,25 @@ def test_leaving_the_iteration_cancels() -> None:
     asyncio.run(main())
 
 
+def test_an_output_nobody_reads_any_more_gives_its_credit_back() -> None:
+    async def main() -> None:
+        flow, port = Flow(), Port()
+
+        async def work() -> None:
+            port.send("a")
+            await asyncio.sleep(1)
+
+        flow.run(work)
+        flow.output("small", port, window=1)
+        async with aclosing(aiter(flow)) as iterator:  # type: ignore[type-var]
+            async for _ in iterator:
+                break
+        port.send("b")
+        assert port.credit > 1000  # an engine's thread may wait for it
+
+    asyncio.run(main())
+
+
 def test_a_reader_that_is_cancelled_cancels_the_flow() -> None:
     letters, upper = Letters(), Upper()
 

@@ -83,12 +83,12 @@ def test_text_without_a_stop_is_cut_after_forty_words() -> None:
 
 
 def test_a_long_sentence_is_cut_at_a_clause_mark_if_that_leaves_more_than_half() -> None:
-    words = [f"w{n}" for n in range(60)]
+    words = [f"w{n}" for n in range(90)]
     late, early = words.copy(), words.copy()
     late[29] += ","
     early[9] += ","
-    assert [len(unit.split()) for unit in units(" ".join(late))] == [30, 30]
-    assert [len(unit.split()) for unit in units(" ".join(early))] == [40, 20]
+    assert [len(unit.split()) for unit in units(" ".join(late))] == [30, 40, 20]
+    assert [len(unit.split()) for unit in units(" ".join(early))] == [40, 40, 10]
 
 
 def test_a_word_without_an_end_is_cut_too() -> None:

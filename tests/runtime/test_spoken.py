@@ -110,10 +110,20 @@ def test_a_sentence_does_not_wait_for_the_end_of_its_line() -> None:
     assert phrases.push("It **rains**. It ") == ["It rains."]
 
 
-def test_a_bracket_that_stays_open_does_not_hold_the_rest_of_the_text_back() -> None:
+@pytest.mark.parametrize(
+    "opening", ["An interval [0, 1) is half open. ", "A [link](that never ends. ", "If a <b then c. "]
+)
+def test_what_stays_open_does_not_hold_the_rest_of_the_text_back(opening: str) -> None:
     phrases = Phrases(Sentences())
-    text = "An interval [0, 1) is half open. " + "More of it. " * 60
-    assert len(phrases.push(text)) > 5
+    assert len(phrases.push(opening + "More of it. " * 60)) > 5
+
+
+def test_what_reads_like_prose_is_no_tag() -> None:
+    assert Phrases(Sentences()).push("If a <b then stop. Or so. Then") == ["If a <b then stop.", "Or so."]
+
+
+def test_what_stays_open_ends_with_its_line() -> None:
+    assert said("a `mark and a [bracket\n*more* of [it](x.org)") == ["a mark and a [bracket", "more of it"]
 
 
 def test_units_that_an_edge_has_cut_are_read_as_they_were_cut() -> None:

@@ -29,7 +29,9 @@ def load(checkpoint: Checkpoint, threads: int) -> Voice:
         from hibari import Hibari  # type: ignore[import-untyped]  # it ships no types
     except ImportError as error:
         raise Missing(f"model `{checkpoint.model.name}` needs the package hibari-tts: {error}") from None
-    network, *_ = checkpoint.files("hibari.onnx")
+    network = next(iter(checkpoint.files("hibari.onnx")), None)
+    if network is None:
+        raise Missing(f"model `{checkpoint.model.name}` lists no hibari.onnx: build again")
     return Voice(Hibari(voice=BUNDLED, model=str(network), threads=threads))
 
 
