@@ -46,7 +46,7 @@ class BudgetPass(Pass):
             rooms[name] = min(rooms[name], most)
         for device in planned.devices:
             of, need = context.target.device(device.name), device.planned_bytes
-            refusal = _Refusal(planned, device, rooms, context)
+            refusal = _Refusal(planned, device, rooms, self.reserve, context)
             if device.name in limits and need > limits[device.name][0]:
                 rule = limits[device.name][1]
                 refusal.say(f"`limit {rule}` is not met: `{device.name}` needs {memory_text(need)}", rule)
@@ -138,6 +138,7 @@ class _Refusal:
     pipeline: Pipeline
     device: ir.Device
     rooms: dict[str, int]
+    reserve: float
     context: Context
 
     def say(self, headline: str, rule: Expr | None) -> None:
@@ -180,7 +181,15 @@ class _Refusal:
             if get(stage.how, "slots") is not None:
                 smallest = smallest.with_stage(replace(stage, how=put(stage.how, "slots", Setting(1))))
         least = next(d for d in devices(smallest, self.context) if d.name == self.device.name).planned_bytes
-        return f"no single change fits: with one slot in each stage it still needs {memory_text(least)}"
+        larger = "".join(f"; `{name}` has as much" for name in self._larger(least)[:1])
+        return f"no single change fits: with one slot in each stage it still needs {memory_text(least)}{larger}"
+
+    def _larger(self, least: int) -> list[str]:
+        """GPUs that hold `least` bytes and keep their reserve, the smallest first."""
+        if self.device.name == self.context.target.host.name:
+            return []
+        rooms = {name: int(gpu.memory_bytes * (1 - self.reserve)) for name, gpu in targets.presets().items()}
+        return sorted((name for name, room in rooms.items() if room >= least), key=lambda name: rooms[name])
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

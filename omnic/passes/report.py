@@ -14,6 +14,7 @@ from omnic.catalog.part import Model
 from omnic.expr import Expr, format_value
 from omnic.ir.pipeline import Channel, Device, Open, Pipeline, Setting, Stage
 from omnic.passes.base import Context
+from omnic.source import Span
 from omnic.target import machine_cores, memory_text
 
 _TIMES = "Predicted times come with a later version."
@@ -47,7 +48,7 @@ def plan_json(pipeline: Pipeline, context: Context) -> str:
             s.name: {
                 "kind": s.kind,
                 "part": f"{s.model}.{s.part}" if s.model else s.part,
-                "line": s.span.line if s.span else None,
+                "where": _where(s.span) if s.span else None,
                 "keys": {name: _decision(setting) for name, setting in s.keys},
                 "how": {name: _decision(setting) for name, setting in s.how},
             }
@@ -129,9 +130,14 @@ def _channel_rows(channel: Channel) -> Iterator[list[str]]:
 
 
 def _cells(setting: Setting) -> list[str]:
-    span = setting.span  # by the file's name alone: where it lies is no part of a plan
-    where = f" ({span.source.path.rpartition('/')[2]}:{span.line})" if span is not None else ""
+    where = f" ({_where(setting.span)})" if setting.span is not None else ""
     return [_shown(setting.value), f"{setting.origin}{where}", setting.reason]
+
+
+def _where(span: Span) -> str:
+    """A line of a file, by the file's name alone (where it lies is no part of a plan), or a flag as it was typed."""
+    path = span.source.path
+    return f"{path} {span.source.text}" if path.startswith("--") else f"{path.rpartition('/')[2]}:{span.line}"
 
 
 def _shown(value: Any) -> str:
@@ -178,7 +184,7 @@ def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _decision(setting: Setting) -> dict[str, Any]:
-    where = {"line": setting.span.line} if setting.span is not None else {}
+    where = {"where": _where(setting.span)} if setting.span is not None else {}
     reason = {"reason": setting.reason} if setting.reason else {}
     return {"value": _plain(setting.value), "origin": setting.origin} | where | reason
 

@@ -33,6 +33,7 @@ def test_the_strongest_wins_and_the_plan_says_who_it_was(text, deploy, sets, slo
     shown = row(plan_text(planned.pipeline, planned.context), "slots")
     assert shown[1] == str(slots)
     assert shown[2].startswith(origin)
+    assert origin != "flag" or shown[2] == "flag (--set think.slots=7)"
     record = json.loads(plan_json(planned.pipeline, planned.context))["stages"]["think"]["how"]["slots"]
     assert (record["value"], record["origin"]) == (slots, origin)
 
