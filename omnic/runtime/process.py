@@ -35,6 +35,7 @@ class Patience:
     beat: float = 0.5  # between heartbeats
     hung: float = 3.0  # without a word from a loaded worker: it hangs
     hung_loading: float = 120.0  # the same while it loads, when native code may hold it for long
+    stuck: float = 600.0  # between two reports of progress while it loads
     backoff: tuple[float, ...] = (0.25, 1.0)  # before each next try; one more failure is the last
     settled: float = 30.0  # ready for this long, or one request served: earlier failures no longer count
     stop: float = 3.0  # for a worker to leave by itself
@@ -131,7 +132,8 @@ class Process:
     served: bool = False
     leaving: bool = False
     heard: float = field(default_factory=time.monotonic)
-    hung: bool = False
+    progressed: float = field(default_factory=time.monotonic)
+    killed: str = ""  # why this side ended it
     pings: int = 0
     pongs: dict[int, asyncio.Future[None]] = field(default_factory=dict)
     last_id: int = 0
@@ -222,8 +224,8 @@ class Process:
     def _reason(self, status: int) -> str:
         if self.broken:
             return self.broken.reason
-        if self.hung:
-            return "the worker process did not answer and was killed"
+        if self.killed:
+            return f"the worker process {self.killed} and was killed"
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         return f"the worker process {how}{'' if self.ready_at else ' while it loaded'}"
 
@@ -248,7 +250,7 @@ class Process:
                 if (future := self.pongs.pop(number, None)) and not future.done():
                     future.set_result(None)
             case m.Loading(stage=stage, done=done, total=total):
-                self.loading[stage] = (done, total)
+                self.loading[stage], self.progressed = (done, total), self.heard
             case m.Ready():
                 self.ready_at = time.monotonic()
                 self.on_ready()
@@ -261,8 +263,9 @@ class Process:
             call.end(event)
 
     async def _beat(self, patience: Patience) -> None:
-        """Asks for a sign of life, again and again. A worker that gives none is killed, which ends `run`."""
-        while True:
+        """Asks for a sign of life, again and again. A worker that gives none is killed, which ends `run`; so is one
+        that lives and gets nowhere with loading."""
+        while not self.killed:
             pong, asked = self._ping(), time.monotonic()
             limit = patience.hung if self.ready_at else patience.hung_loading
             while not pong.done() and time.monotonic() - max(asked, self.heard) < limit:
@@ -270,9 +273,10 @@ class Process:
             heard = self.heard
             await asyncio.sleep(patience.beat)  # also lets a reply in that came while this process was busy
             if not pong.done() and self.heard == heard:
-                self.hung = True
-                self.kill()
-                return
+                self.killed = "did not answer"
+            elif not self.ready_at and time.monotonic() - self.progressed > patience.stuck:
+                self.killed = f"made no progress with loading for {patience.stuck:g} s"
+        self.kill()
 
     def _ping(self) -> asyncio.Future[None]:
         self.pings += 1

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -327,7 +328,7 @@ def failure(path: Path, **options: Any) -> tuple[WorkerFailed, Supervisor]:
     told: list[WorkerFailed] = []
 
     async def go() -> Supervisor:
-        supervisor = Supervisor(path, patience=QUICK, on_failure=told.append, **options)
+        supervisor = Supervisor(path, **{"patience": QUICK, "on_failure": told.append, **options})
         supervisor.start()
         with pytest.raises(WorkerFailed):
             await asyncio.wait_for(supervisor.ready(), 20)
@@ -356,6 +357,11 @@ def test_three_failures_in_a_row_are_the_end_and_the_last_lines_are_kept(tmp_pat
 def test_a_worker_that_ends_while_it_loads_says_how(tmp_path: Path) -> None:
     failed, _ = failure(build(tmp_path, load_failure="exit"))
     assert str(failed) == "the worker process ended with status 3 while it loaded"
+
+
+def test_a_worker_that_gets_nowhere_with_loading_is_given_up(tmp_path: Path) -> None:
+    failed, _ = failure(build(tmp_path, load_seconds=60), patience=replace(QUICK, stuck=0.5, backoff=()))
+    assert str(failed) == "the worker process made no progress with loading for 0.5 s and was killed"
 
 
 NOT_BUILDS = {
