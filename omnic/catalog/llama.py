@@ -38,6 +38,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 _FIXED = {"qwen2": {"attention_bias": True}}  # no option there: q, k and v always have one
 
+_TINY: dict[str, Any] = {
+    # what `random(…)` leaves out: a model that any machine loads in a moment
+    "hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": None, "head_dim": None, "vocab_size": 512, "max_position_embeddings": 2048,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+_LEAST_WORDS = 259  # bytes and marks, of which the tokenizer of a random model is made
+
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 DTYPES = {"bf16": ("BF16", 2), "fp32": ("F32", 4)}  # `precision`: dtype of the tensors held, bytes an element
 _STORED = ("F64", "F32", "F16", "BF16")
@@ -203,10 +211,10 @@ def from_checkpoint(
 
 
 def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
-    """Seeded random weights for a config of class defaults and `options`."""
+    """Seeded random weights for a tiny config with `options` changed."""
     options = dict(options)
     seed = options.pop("seed", 0)
-    known = [*DEFAULTS[model_type], "rope_parameters"]
+    known = list(DEFAULTS[model_type])
     for name in options:
         if name not in known:
             raise CatalogError(
@@ -217,7 +225,13 @@ def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
     if type(seed) is not int or not 0 <= seed < 1 << 63:
         raise CatalogError(f"`seed` must be a whole number from 0, not {seed!r}", id="bad-model-option")
     where = f'random("{model_type}")'
-    config = config_of(model_type, options, where) | {"seed": seed}
+    config = config_of(model_type, _TINY | options, where) | {"seed": seed}
+    if config["vocab_size"] < _LEAST_WORDS:
+        raise CatalogError(
+            f"`vocab_size` of random weights must be {_LEAST_WORDS} or more, not {config['vocab_size']}",
+            help="bytes and the marks between messages take as many",
+            id="bad-model-option",
+        )
     stored = [Tensor(name, "BF16", shape) for name, shape in tensors_of(config).items()]
     return model_of(config, "random", digest(stored), {}, where)
 

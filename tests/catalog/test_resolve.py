@@ -180,8 +180,30 @@ def test_a_checkpoint_that_comes_later_is_known_by_its_config(tmp_path):
     assert refusal('path("other")', tmp_path).id == "unknown-family"
 
 
-def test_random_weights_come_from_class_defaults_and_options():
-    text = 'random("qwen3", seed = 7, hidden_size = 64, num_hidden_layers = 2, num_key_value_heads = 4, head_dim = 16)'
-    model = resolve(source(text), Path())
-    assert (model.format, model.root, model.files) == ("random", None, ())
-    assert (model.config["seed"], model.config["vocab_size"], model.config["head_dim"]) == (7, 151936, 16)
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+def test_random_weights_are_tiny_unless_told_otherwise(family):
+    model = resolve(ModelSource("random", family), Path())
+    assert (model.format, model.root, model.files, model.config["seed"]) == ("random", None, (), 0)
+    assert model.parts["generate"].cost.weight_bytes < 1 << 20
+    larger = resolve(
+        ModelSource("random", family, (("seed", 7), ("hidden_size", 128), ("num_attention_heads", 8))), Path()
+    )
+    assert (larger.config["seed"], larger.config["hidden_size"], larger.config["head_dim"]) == (7, 128, 16)
+
+
+def test_a_random_model_has_words_for_every_byte():
+    error = refusal('random("llama", vocab_size = 100)')
+    assert (error.id, error.message) == (
+        "bad-model-option",
+        "`vocab_size` of random weights must be 259 or more, not 100",
+    )
+
+
+def test_resolving_reads_headers_never_weights(tmp_path):
+    import time
+
+    config = TINY | {"hidden_size": 8192, "intermediate_size": 32768, "num_hidden_layers": 40}
+    write_checkpoint(tmp_path / "big", config, shards=4)  # 80 GB, all of it holes
+    start = time.perf_counter()
+    assert resolve(source('path("big")'), tmp_path).parts["generate"].cost.weight_bytes > 70e9
+    assert time.perf_counter() - start < 2

@@ -17,7 +17,7 @@ from omnic.source import Source
 
 ANSWER = """\
 pipeline answer {
-  model lm = random("llama", hidden_size = 64, num_hidden_layers = 2)
+  model lm = random("llama")
   input messages: chat<text, tokens = 256>
   output reply: text
   stage think = lm.generate { max_tokens = 128 }

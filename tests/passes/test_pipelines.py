@@ -12,7 +12,7 @@ from omnic.passes import DEFAULT, history
 from tests.passes.planning import ANSWER, plan
 
 HERE = Path(__file__).parent
-LM = 'model lm = random("qwen3", hidden_size = 64, num_hidden_layers = 2)'
+LM = 'model lm = random("qwen3")'
 
 SPEAK = """\
 pipeline speak {
