@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
@@ -100,6 +101,9 @@ def _handler(service: Service, endpoint: Endpoint, answer: Answer) -> Callable[[
         except (ClientGone, ClientDisconnect):
             measure.end("cancelled")
             return Response(status_code=499)
+        except asyncio.CancelledError:
+            measure.end("cancelled")
+            raise
         except Exception as error:
             problem = _problem(request, error)
             measure.end(problem.outcome)

@@ -184,7 +184,7 @@ async def _watch(service: Service, stopping: _Stopping, listener: socket.socket,
             loading = service.supervisor.loading
             done, total = (sum(part) for part in zip(*loading.values(), strict=True)) if loading else (0, 0)
             tenth = 10 * done // total if total else 0
-            if tenth > said and total and len(loading) > 0:
+            if total and tenth > said:
                 said = tenth
                 print(f"omnic: loading {', '.join(loading)}: {100 * done // total} %", file=sys.stderr)
         ready = state is State.ready
