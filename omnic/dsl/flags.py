@@ -10,6 +10,7 @@ from omnic.diagnostics import Label, Sink
 from omnic.dsl import ast
 from omnic.dsl.check.bound import Pipeline, Value
 from omnic.dsl.check.deploy import find, overrides
+from omnic.dsl.check.expressions import span_of
 from omnic.dsl.tables import parser
 from omnic.dsl.tree import setting
 from omnic.source import Source, Span
@@ -31,7 +32,7 @@ def settings_of(flags: Sequence[str], pipeline: Pipeline, sink: Sink) -> dict[st
             sink.error("unknown-stage", message, given.path.span)
             continue
         stage, key = ast.Path(given.path.names[:length]), ast.Path(given.path.names[length:])
-        block = ast.Block((ast.Setting(key, given.value, given.span),), given.span)
+        block = ast.Block((ast.Setting(key, given.value, key.span.to(span_of(given.value))),), given.span)
         before = found.get(str(stage), ())
         for value in overrides(ast.Override(stage, block, given.span), pipeline, sink):
             if (other := next((v for v in before if v.key.name == value.key.name), None)) is not None:

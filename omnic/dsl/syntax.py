@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
@@ -42,13 +41,17 @@ _HINTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Open:
+class _Open(NamedTuple):
     """A bracket that the parser is inside of. `what`: pipeline, deploy, block; round for those that are no braces."""
 
     token: Token
     what: str
     depth: int  # of the parser's stack where it lies
+
+    @property
+    def braced(self) -> bool:
+        """Whether it holds statements."""
+        return self.what in ("pipeline", "deploy")
 
     @property
     def closer(self) -> str:
@@ -103,20 +106,21 @@ class SyntaxErrors:
     def _unclosed(self, at: _Place, before: int, begins: str) -> int | None:
         """A bracket that should have been closed before the lexeme at index `before`."""
         assert at.inside
+        kept = ("pipeline", "deploy") if begins == "item" and not at.ended else ()
+        left = [bracket for bracket in reversed(at.open) if bracket.what not in kept]
         last = at.scan.before(before)
         end = at.scan[last].end
         opener = Span(self._source, at.inside.token.start_pos or 0, at.inside.token.end_pos or 0)
-        secondary = f"this {at.inside.what}" if at.inside.what in ("pipeline", "deploy") else "opened here"
         self._error(
             "unclosed",
             f"`{at.inside.token}` is never closed",
             Span(self._source, end, end),
-            f"expected `{at.inside.closer}`",
-            secondary=[Label(opener, secondary)],
+            f"expected `{' '.join(bracket.closer for bracket in left)}`",
+            secondary=[Label(opener, f"this {at.inside.what}" if at.inside.braced else "opened here")],
         )
         if at.ended:
             return None
-        at.floor = at.open[0].depth if begins == "top" else at.inside.depth
+        at.floor = left[-1].depth
         return last + 1
 
     def _outside(self, at: _Place) -> int:
@@ -210,8 +214,7 @@ class SyntaxErrors:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Repair:
+class _Repair(NamedTuple):
     """A misspelt statement word, and the word that was meant."""
 
     word: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from omnic.expr import CONSTANTS
 
@@ -29,8 +29,7 @@ _SCAN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Lexeme:
+class Lexeme(NamedTuple):
     """A piece of text: a string, word or mark, a newline, a comment, or a character that means nothing."""
 
     kind: str  # string word mark newline comment other

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from omnic.catalog.part import CatalogError, Model
+from omnic.catalog.resolve import ModelSource
 from omnic.catalog.resolve import resolve as catalog_resolve
 from omnic.diagnostics import Label, Sink
 from omnic.dsl import ast
@@ -50,6 +52,7 @@ class _Reading:
     def __init__(self, resolve: Resolve, files: Files) -> None:
         self.resolve, self.files = resolve, files
         self.units: dict[Path, _Unit] = {}
+        self.resolved: dict[tuple[ModelSource, Path], Model | CatalogError] = {}
 
 
 class _Unit:
@@ -108,7 +111,7 @@ class _Unit:
         pipelines: dict[str, Callable[[Span], Pipeline | None] | None] = dict.fromkeys(self._failed)
         for name, (one, own) in self._visible.items():
             pipelines[name] = partial(self._use, name, one, own)
-        return Surroundings(self._base, self._reading.resolve, pipelines, self._complete)
+        return Surroundings(self._base, self._reading.resolve, pipelines, self._complete, self._reading.resolved)
 
     def _use(self, name: str, one: Imported | None, own: str, used_at: Span) -> Pipeline | None:
         self._used.add(name)

@@ -1,10 +1,12 @@
-"""What checking finds out: the AST with every name resolved, every type known and every stage bound to its part."""
+"""What checking finds out: the AST with every name resolved, every type known and every stage bound to its part.
+
+Named tuples, as in `ast`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omnic.catalog.part import Key, Part
 from omnic.catalog.part import Model as CatalogModel
@@ -16,8 +18,7 @@ from omnic.expr import Expr
 from omnic.source import Span
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(NamedTuple):
     """A declared model; `model` is None where it could not be resolved, which has been said."""
 
     name: str
@@ -26,8 +27,7 @@ class Model:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Param:
+class Param(NamedTuple):
     """A knob of requests. `domain` is as declared; left out there, it is that of the keys it is bound to."""
 
     name: str
@@ -37,8 +37,7 @@ class Param:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """An input or an output: a name and its type where they are declared."""
 
     name: str
@@ -46,8 +45,7 @@ class Given:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(NamedTuple):
     """A key of a stage where it is set, to a literal, a tuple of them or an expression over params and inputs.
 
     `common` tells a key that every stage has (how it runs) from one of its part (what it computes).
@@ -59,8 +57,7 @@ class Value:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """A stage and what it is: a part of a model, a part of omnic, a Python function (`file`), or a pipeline (`inner`).
 
     `part` is None where that could not be found out, which has been said; it has ports and keys also where `inner`
@@ -83,8 +80,7 @@ class Stage:
         return f"{self.model}.{self.part.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """One end of an edge: a port of a stage, or an input or output of the pipeline (`stage` is None then)."""
 
     stage: str | None
@@ -95,8 +91,7 @@ class End:
         return self.name if self.stage is None else f"{self.stage}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(NamedTuple):
     """A typed edge; `type` is what its source gives, `how` what its block pins."""
 
     source: End
@@ -106,16 +101,14 @@ class Edge:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A `require` or `limit`."""
 
     expr: Expr
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(NamedTuple):
     """A served endpoint: which port it enters at, which names serve its fields, where the source says so."""
 
     name: str
@@ -124,8 +117,7 @@ class Use:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(NamedTuple):
     name: str
     base: Path  # the directory that paths in it start from
     declared: ast.Pipeline
@@ -139,8 +131,7 @@ class Pipeline:
     uses: tuple[Use, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Deploy:
+class Deploy(NamedTuple):
     """A way to run a pipeline somewhere. `target` is the target's text, as written but for spaces."""
 
     name: str
@@ -151,8 +142,7 @@ class Deploy:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """A file that holds up. `sources` are all files it was made of: itself, its imports, its Python stages."""
 
     file: ast.File

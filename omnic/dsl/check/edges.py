@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from omnic import expr
 from omnic.catalog.part import STREAM_MODES, Port
@@ -23,8 +22,7 @@ CUT = ("token", "word", "clause", "sentence", "whole")
 """The modes that a text given whole can be cut into."""
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(NamedTuple):
     """What edges of a pipeline can join. `others` says what any other declared name is."""
 
     inputs: Mapping[str, Given]
@@ -34,8 +32,7 @@ class Graph:
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(NamedTuple):
     """An end, and what is known of what it belongs to; `type` is None where its stage could not be found out."""
 
     end: End

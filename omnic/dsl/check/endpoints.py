@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from omnic.catalog.part import Part
 from omnic.contract.endpoints import ENDPOINTS, BindError, Knob, ParamSpec, Signature, Slice, bind, offered
@@ -15,8 +15,7 @@ from omnic.expr import Name
 from omnic.source import Span
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
+class Served(NamedTuple):
     """What of a pipeline endpoints bind to. `complete` tells that no stage or edge is in doubt."""
 
     inputs: Mapping[str, Given]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from omnic import expr
 from omnic.contract.domains import Domain, Range
@@ -26,8 +25,7 @@ _NUMBERS = ("int", "float")
 _WORDS = ("text", "enum")
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """The names an expression may use, with their types (None: in doubt); `domains` of those that have one."""
 
     types: Mapping[str, Type | None]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from omnic.diagnostics import Label, Sink
 from omnic.dsl import ast
@@ -19,16 +18,15 @@ Check: TypeAlias = Callable[[str], "Pipeline | None"]
 """Checks a pipeline of a file, once; None where it has mistakes."""
 
 
-@dataclass(slots=True)
 class Files:
     """The files a check has read, and which of them it is in the middle of."""
 
-    read: dict[Path, ast.File | None] = field(default_factory=dict)
-    trail: list[Path] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.read: dict[Path, ast.File | None] = {}
+        self.trail: list[Path] = []
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(NamedTuple):
     """An import that was read: the pipelines of `file`, under `alias` where it has one."""
 
     file: ast.File

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 from omnic import expr
@@ -114,7 +113,7 @@ def _narrow(params: dict[str, Param], stages: dict[str, Stage], sink: Sink) -> d
                 f"not in {domain}",
                 secondary=[Label(span_of(name), "bound here")],
             )
-        made[param.name] = replace(param, domain=domain)
+        made[param.name] = param._replace(domain=domain)
     return made
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from omnic.catalog.part import CatalogError, Key, Part, Port
 from omnic.catalog.part import Model as CatalogModel
@@ -25,20 +24,19 @@ Sibling: TypeAlias = Callable[[str, Span], "Pipeline | None"]
 """Gives the pipeline of that name, checked; None where it has mistakes, which have been said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     """What the stages of a pipeline may be made of, besides its own models.
 
     `pipelines` are those of the file and its imports, by the name (or `alias.name`) they go by; None for one that
     could not be read. `complete` is false where an import without a name could not be read: what is missing may be
-    in there.
+    in there. `resolved` holds what sources were found to be, for all files of a check.
     """
 
     base: Path
     resolve: Resolve
     pipelines: Mapping[str, Callable[[Span], Pipeline | None] | None]
     complete: bool
-    resolved: dict[tuple[ModelSource, Path], CatalogModel | CatalogError] = field(default_factory=dict)
+    resolved: dict[tuple[ModelSource, Path], CatalogModel | CatalogError]
 
     def model(self, source: ModelSource) -> CatalogModel:
         """Raises CatalogError. A source is looked up once, however often it is named."""
@@ -119,7 +117,7 @@ def stage(declared: ast.Stage, models: Mapping[str, Model], scope: Scope, around
     values = keys.values(declared.block, made, scope, sink)
     keys.required(declared, made, values, sink)
     fixed = {v.key.name: v.value for v in values if not isinstance(v.value, Expr)}
-    return replace(made, part=made.part.with_types(fixed), values=values)
+    return made._replace(part=made.part.with_types(fixed), values=values)
 
 
 def _made_of(declared: ast.Stage, models: Mapping[str, Model], around: Surroundings, sink: Sink) -> Stage:
@@ -143,12 +141,12 @@ def _made_of(declared: ast.Stage, models: Mapping[str, Model], around: Surroundi
         if found is None:
             hint = did_you_mean(".".join(rest), STANDARD_PARTS) or f"there are {listing(STANDARD_PARTS)}"
             sink.error("unknown-part", f"`std` has no part `{'.'.join(rest)}`", span_of(value), hint)
-        return replace(unknown, part=found)
+        return unknown._replace(part=found)
     name = ".".join(value.path)
     if name in around.pipelines:
         found_inner = around.pipelines[name]
         inner = found_inner(span_of(value)) if found_inner else None
-        return unknown if inner is None else replace(unknown, part=part_of(inner), inner=inner)
+        return unknown if inner is None else unknown._replace(part=part_of(inner), inner=inner)
     if around.complete:
         _unknown(value, models, around, sink)
     return unknown
@@ -170,7 +168,7 @@ def _part(model: Model, name: str, value: Name, unknown: Stage, sink: Sink) -> S
         return unknown
     parts = model.model.parts
     if name in parts:
-        return replace(unknown, part=parts[name], model=model.name)
+        return unknown._replace(part=parts[name], model=model.name)
     offers = Label(model.span, f"`{model.name}` offers {listing(parts)}")
     if not name:
         sink.error(
@@ -214,7 +212,7 @@ def _python(value: ast.Call, unknown: Stage, around: Surroundings, sink: Sink) -
     except CatalogError as error:
         _refused(error, span_of(where), sink)
         return unknown
-    return replace(unknown, part=part, file=Path(os.path.normpath(around.base / file)))
+    return unknown._replace(part=part, file=Path(os.path.normpath(around.base / file)))
 
 
 def _distinct(ports: Iterable[ast.PortType], sink: Sink) -> bool:
