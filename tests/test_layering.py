@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -242,3 +244,22 @@ def test_a_build_runs_without_the_compiler(build: Path, tmp_path: Path) -> None:
         "asyncio.run(main())"
     )
     assert int(run(without(COMPILER, tmp_path / "absent"), "-c", code)) > 0
+
+
+def test_a_build_serves_without_the_compiler(build: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(build / "server.py"), "--port", "0"]
+    environment = without(COMPILER, tmp_path / "absent")  # the worker inherits it
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            lines = iter(server.stderr.readline, "")
+            url = next(match[1] for line in lines if (match := re.search(r"(http://\S+), ready", line)))
+            body = {"messages": [{"role": "user", "content": "Hello"}], "seed": 1}
+            asked = Request(
+                f"{url}/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            )
+            with urlopen(asked) as reply:
+                answer = json.load(reply)
+        finally:
+            server.kill()
+    assert answer["usage"]["completion_tokens"] > 0
