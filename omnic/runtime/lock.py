@@ -100,9 +100,9 @@ def local(source: Path) -> bytes:
 def origin(build: Path) -> Path:
     """The source file a build was made from; a file of that name inside the build where it was made elsewhere."""
     try:
-        return Path(json.loads((build / LOCAL_FILE).read_bytes())["origin"])
+        return Path(str(json.loads((build / LOCAL_FILE).read_bytes())["origin"]))
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return build / json.loads((build / "manifest.json").read_bytes())["source"]
+        return build / str(json.loads((build / "manifest.json").read_bytes())["source"])
 
 
 def installed(names: tuple[str, ...]) -> dict[str, str | None]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from omnic.runtime.edges import Port
-from omnic.runtime.flow import Flow
 
 Progress = Callable[[str, int, int], None]
 """Called while loading: stage name, bytes loaded, bytes to load."""
@@ -36,7 +35,10 @@ class Stage(Protocol):
 
     def load(self, progress: Progress) -> None: ...
 
-    def start(self, flow: Flow, **inputs: Any) -> Running: ...
+    @property
+    def start(self) -> Callable[..., Running]:
+        """`start(flow, port=…, key=…)`: each stage has its own keywords, which generated code passes."""
+        ...
 
     async def close(self) -> None: ...
 

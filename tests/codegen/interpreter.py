@@ -25,7 +25,10 @@ def interpret(
     produced: dict[str, str] = {}
     for name in slice_.stages:
         stage = pipeline.stage(name)
-        inputs = {port: _input(pipeline, endpoint, f"{name}.{port}", source, arguments, produced) for port, source in stage.inputs}
+        inputs = {
+            port: _input(pipeline, endpoint, f"{name}.{port}", source, arguments, produced)
+            for port, source in stage.inputs
+        }
         if any(value is None and port not in stage.optional for port, value in inputs.items()):
             continue
         outputs = compute(name, inputs, _keys(stage, arguments))
@@ -35,7 +38,12 @@ def interpret(
 
 
 def _input(
-    pipeline: Pipeline, endpoint: Endpoint, target: str, source: str, arguments: Mapping[str, Any], produced: Mapping[str, str]
+    pipeline: Pipeline,
+    endpoint: Endpoint,
+    target: str,
+    source: str,
+    arguments: Mapping[str, Any],
+    produced: Mapping[str, str],
 ) -> Any:
     channel = next((c for c in pipeline.channels if c.name == source), None)
     origin = channel.source if channel else source

@@ -67,7 +67,9 @@ PORTS = tuple(f"in{i}" for i in range(3))
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
-    inputs = tuple(Input(f"given{i}", Type("text", optional=draw(st.booleans()))) for i in range(draw(st.integers(1, 3))))
+    inputs = tuple(
+        Input(f"given{i}", Type("text", optional=draw(st.booleans()))) for i in range(draw(st.integers(1, 3)))
+    )
     params = (Param("loud", Type("int"), 3, Range(1, 9)),)
     stages: list[Stage] = []
     channels: list[Channel] = []
@@ -82,7 +84,12 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
             how = (("stream", Setting(draw(st.sampled_from(MODES)))), ("window", Setting(draw(st.integers(1, 4)))))
             channels.append(Channel(f"c{len(channels)}", source, f"{name}.{port}", TEXT, how))
             wired.append((port, channels[-1].name))
-        values = (5, Name(("loud",)), Binary("+", Name(("loud",)), Literal(1)), Open(f"pitch{number}", Type("int"), 2, Range(1, 9)))
+        values = (
+            5,
+            Name(("loud",)),
+            Binary("+", Name(("loud",)), Literal(1)),
+            Open(f"pitch{number}", Type("int"), 2, Range(1, 9)),
+        )
         keys = (("volume", Setting(draw(st.sampled_from(values)))),)
         optional = tuple(port for port, _ in wired if draw(st.booleans()))
         stages.append(Stage(name, "decode", "m", "speak", tuple(wired), (("out", TEXT),), optional, keys))

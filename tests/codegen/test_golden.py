@@ -1,0 +1,78 @@
+"""What codegen emits, byte for byte, and that it is code we would sign."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from omnic import manifest
+
+from .golden import GOLDEN, ROOT, SOURCES, emitted
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_committed_build_is_what_is_emitted(name: str) -> None:
+    files = emitted(name)
+    committed = {
+        str(p.relative_to(GOLDEN / name)): p.read_bytes()
+        for p in (GOLDEN / name).rglob("*")
+        if p.is_file() and "__pycache__" not in p.parts
+    }
+    assert committed.keys() == files.keys(), "python -m tests.codegen.golden"
+    for path, content in files.items():
+        assert committed[path].decode() == content.decode(), f"{path}: python -m tests.codegen.golden"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_manifest_reads_back_as_it_was_written(name: str) -> None:
+    data = (GOLDEN / name / "manifest.json").read_bytes()
+    assert manifest.dump(manifest.load(data)) == data
+
+
+@pytest.mark.parametrize("tool", ["ruff format", "ruff check", "mypy"])
+def test_generated_code_needs_no_suppressions(tool: str, tmp_path: Path) -> None:
+    """As in a directory of its own, where omnic is a library."""
+    commands = {
+        "ruff format": ["ruff", "format", "--isolated", "--check", "--line-length", "120"],
+        "ruff check": [
+            "ruff",
+            "check",
+            "--isolated",
+            "--line-length",
+            "120",
+            "--select",
+            "E,F,I,W,B,UP,SIM,RUF",
+        ],
+        "mypy": ["mypy", "--strict", "--config-file="],
+    }
+    files = []
+    for name in SOURCES:
+        shutil.copytree(GOLDEN / name, tmp_path / name)
+        files += [tmp_path / name / "pipeline.py", tmp_path / name / "server.py"]
+    assert not any("noqa" in f.read_text() or "type: ignore" in f.read_text() for f in files)
+    batches = (
+        [[str(f)] for f in files] if tool == "mypy" else [[*map(str, files)]]
+    )  # modules of one name, one at a time
+    for batch in batches:
+        command = [sys.executable, "-m", *commands[tool], *batch]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_stage_names_its_line_of_source() -> None:
+    text = (GOLDEN / "assistant" / "pipeline.py").read_text()
+    lines = SOURCES["assistant"].read_text().splitlines()
+    for stage in ("think", "speak"):
+        number = next(i for i, line in enumerate(lines, 1) if line.strip().startswith(f"stage {stage} "))
+        assert f"# assistant.omni:{number}  stage {stage} = " in text
+
+
+def test_no_path_of_this_machine_is_in_a_build() -> None:
+    for name in SOURCES:
+        for path, content in emitted(name).items():
+            assert str(ROOT).encode() not in content, path
+            assert str(Path.home()).encode() not in content, path
