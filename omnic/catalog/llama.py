@@ -59,6 +59,15 @@ _SCRATCH_BYTES = 4 << 20  # what kernels keep for themselves
 
 def config_of(model_type: str, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The numbers of a config.json with what it leaves out filled in. Raises CatalogError for what cannot run."""
+    try:
+        return _config(model_type, raw, where)
+    except CatalogError:
+        raise
+    except (TypeError, ValueError, AttributeError) as error:
+        raise bad_checkpoint(where, f"its numbers make no sense: {error}") from None
+
+
+def _config(model_type: str, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
     given = {k: v for k, v in raw.items() if k in DEFAULTS[model_type]}
     full = DEFAULTS[model_type] | given | _FIXED.get(model_type, {})
     rope = raw.get("rope_parameters") or {}
@@ -125,7 +134,8 @@ def _cannot_run(full: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str
     if full.get("use_sliding_window") or "sliding_attention" in (raw.get("layer_types") or ()):
         yield "sliding window attention"
     if raw.get("quantization_config"):
-        yield f"checkpoints quantised with {raw['quantization_config'].get('quant_method', 'an unknown method')}"
+        method = dict(raw["quantization_config"]).get("quant_method", "an unknown method")
+        yield f"checkpoints quantised with {method}"
     if raw.get("pretraining_tp", 1) != 1:
         yield "`pretraining_tp` other than 1"
     if raw.get("partial_rotary_factor", 1.0) != 1.0:

@@ -113,6 +113,9 @@ def test_a_sliding_window_that_is_not_used_does_no_harm(change):
         ({"num_attention_heads": 5}, "5 heads, 2 KV heads of 12 do not fit"),
         ({"vocab_size": "many"}, "`vocab_size` is 'many', not a positive whole number"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope type `linear` needs `factor`"),
+        ({"rms_norm_eps": "small"}, "its numbers make no sense: could not convert string to float: 'small'"),
+        ({"rope_scaling": "linear"}, "its numbers make no sense: 'str' object has no attribute 'get'"),
+        ({"eos_token_id": "end"}, "its numbers make no sense: invalid literal for int() with base 10: 'end'"),
     ],
 )
 def test_numbers_that_make_no_sense_are_named(change, why):
@@ -182,6 +185,18 @@ def test_sampling_defaults_follow_the_checkpoint(generation, expected):
     part = from_checkpoint("llama", TINY, None, generation, "tiny").parts["generate"]
     assert tuple(part.key(name).default for name in ("temperature", "top_p", "top_k")) == expected
     assert all(type(part.key(n).default) is t for n, t in (("temperature", float), ("top_p", float), ("top_k", int)))
+
+
+@pytest.mark.parametrize("generation", [{"temperature": "hot"}, {"temperature": -1}, {"top_p": 1.5}, {"top_k": 2.5}])
+def test_sampling_that_cannot_be_meant_is_refused(generation):
+    (name,) = generation
+    with pytest.raises(CatalogError, match=f"tiny: `{name}` cannot be "):
+        from_checkpoint("llama", TINY, None, generation, "tiny")
+
+
+def test_a_default_is_always_in_its_domain():
+    part = from_checkpoint("llama", TINY, None, {"temperature": 3, "top_k": 4096}, "tiny").parts["generate"]
+    assert all(k.default in k.domain for k in part.keys if k.domain is not None)
 
 
 def test_a_generation_config_names_the_tokens_that_end_an_answer():
