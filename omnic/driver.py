@@ -103,7 +103,8 @@ def build(
     from omnic.runtime import lock as locks
     from omnic.runtime.errors import Stale
 
-    planned = (seen := front(path, sink, deploy=deploy, target=target, sets=sets)) and plan(seen, sink)
+    seen = front(path, sink, deploy=deploy, target=target, sets=sets)
+    planned = plan(seen, sink) if seen else None
     if planned is None:
         return None
     before = locks.read(out) if (out / locks.FILE).exists() else None

@@ -125,8 +125,8 @@ class _Body:
             if param.name in used:
                 default = None if param.default is None else py.literal(param.default)
                 yield Argument(py.identifier(param.name), param.name, py.annotation(param.type), default)
-        for stage in self.stages:
-            for key, setting in stage.keys:
+        for one in self.stages:
+            for key, setting in one.keys:
                 if isinstance(setting.value, Open) and key != "seed":
                     knob = setting.value
                     kind = "tuple[str, ...]" if key == "stop" else py.annotation(knob.type)
