@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from omnic import expr
 from omnic.catalog.part import Model as CatalogModel
 from omnic.catalog.part import Part
 from omnic.catalog.resolve import ModelSource
-from omnic.contract.types import Type
 from omnic.diagnostics import Sink, did_you_mean, listing
-from omnic.dsl.check.bound import Checked, Deploy, Edge, Pipeline, Stage, Value
+from omnic.dsl.check.bound import Checked, Deploy, Pipeline, Stage, Value
 from omnic.dsl.flags import settings_of
+from omnic.dsl.wires import Instance, Wire, entries, wires
 from omnic.expr import Expr, Literal, Name
 from omnic.ir import pipeline as ir
 from omnic.source import Span
@@ -51,18 +52,12 @@ def lower(
         return None
     found = Sink()
     flags = settings_of(overrides, chosen, found)
+    flat = _Flat(chosen, chosen_deploy.values if chosen_deploy else {}, flags, found)
+    flat.take(Instance(chosen), {})
+    made = flat.pipeline(chosen_deploy)
     for diagnostic in found.diagnostics:
         sink.add(diagnostic)
-    if found.has_errors:
-        return None
-    flat = _Flat(chosen, chosen_deploy.values if chosen_deploy else {}, flags)
-    flat.take(chosen, "", {}, ())
-    made = flat.pipeline(chosen_deploy)
-    for rule, span in flat.refused:
-        sink.error("not-supported-yet", f"omnic cannot hold `{rule}` of a stage that is a pipeline yet", span)
-    if flat.refused:
-        return None
-    return Lowered(made, flat.catalog, flat.parts, chosen_deploy, checked.sources)
+    return None if made is None else Lowered(made, flat.catalog, flat.parts, chosen_deploy, checked.sources)
 
 
 def _deploy(checked: Checked, name: str | None, sink: Sink) -> Deploy | None:
@@ -93,61 +88,52 @@ def _pipeline(checked: Checked, name: str | None, deploy: Deploy | None, sink: S
     return known[name]
 
 
-@dataclass(frozen=True, slots=True)
-class _Wire:
-    """An edge of the flat graph. `at` orders wires as the source does."""
-
-    source: str  # "think.text", or an input
-    target: str  # "speak.text", or "output reply"
-    type: Type
-    how: tuple[tuple[str, Any, Span], ...]
-    span: Span
-    at: tuple[int, ...]
-
-
 class _Flat:
     """Gathers the parts of a pipeline and of those inside it, under names that begin with the stage they are."""
 
     def __init__(
-        self, top: Pipeline, deploy: Mapping[str, tuple[Value, ...]], flags: Mapping[str, tuple[Value, ...]]
+        self,
+        top: Pipeline,
+        deploy: Mapping[str, tuple[Value, ...]],
+        flags: Mapping[str, tuple[Value, ...]],
+        sink: Sink,
     ) -> None:
-        self._top, self._deploy, self._flags = top, deploy, flags
+        self._top, self._deploy, self._flags, self._sink = top, deploy, flags, sink
         self._models: list[ir.Model] = []
         self._stages: dict[str, ir.Stage] = {}
         self._requires: list[Expr] = []
-        self._wires: list[_Wire] = []
+        self._wires: list[Wire] = []
         self.catalog: dict[str, CatalogModel] = {}
         self.parts: dict[str, Part] = {}
-        self.refused: list[tuple[Expr, Span]] = []
 
-    def take(self, one: Pipeline, prefix: str, values: Mapping[str, Expr], at: tuple[int, ...]) -> None:
-        """Takes in what `one` holds. `values` are what its params, and inputs that a request carries, stand for;
-        none at the top, where they stay."""
-        names = self._take_models(one, prefix)
-        for stage in one.stages.values():
-            if stage.inner is not None:
-                inner = self._params(stage, f"{prefix}{stage.name}", values) | _inputs(one, stage, prefix, values)
-                self.take(stage.inner, f"{prefix}{stage.name}.", inner, (*at, stage.span.start))
+    def take(self, one: Instance, values: Mapping[str, Expr]) -> None:
+        """Takes in what a pipeline holds. `values` are what its params, and those of its inputs that a request
+        carries, stand for; none at the top, where they stay."""
+        names = self._take_models(one)
+        for stage in one.pipeline.stages.values():
+            inner = one.inside(stage.name)
+            if inner is not None:
+                params = self._params(stage, f"{one.prefix}{stage.name}", values)
+                self.take(inner, params | _inputs(one, stage, values))
             else:
-                self._take_stage(stage, prefix, names, values)
-        for edge in one.edges:
-            self._wires += self._wire(one, edge, prefix, at)
-        for rule in one.requires:
-            self._take_rule(rule.expr, rule.span, prefix, values)
+                self._take_stage(stage, one.prefix, names, values)
+        self._wires += wires(one)
+        for rule in one.pipeline.requires:
+            self._take_rule(rule.expr, rule.span, one.prefix, values)
 
     # --- models and stages --------------------------------------------------------------------------------------------
 
-    def _take_models(self, one: Pipeline, prefix: str) -> dict[str, str]:
+    def _take_models(self, one: Instance) -> dict[str, str]:
         """The models of a pipeline by the names they get: `lm` of stage `answer` is `answer_lm`."""
         names: dict[str, str] = {}
-        for model in one.models.values():
+        for model in one.pipeline.models.values():
             assert model.model is not None, "a pipeline with an unknown model does not hold up"
             assert model.source is not None, "as above"
-            name = f"{prefix}{model.name}".replace(".", "_")
+            name = f"{one.prefix}{model.name}".replace(".", "_")
             while name in self.catalog:
                 name += "_"
             names[model.name] = name
-            source = str(self._rebased(model.source, one.base))
+            source = str(self._rebased(model.source, one.pipeline.base))
             self.catalog[name] = model.model
             self._models.append(ir.Model(name, source, model.model.family, model.model.revision, model.span))
         return names
@@ -199,23 +185,6 @@ class _Flat:
             bound[param.name] = content if isinstance(content, Expr) else Literal(content)
         return bound
 
-    # --- edges --------------------------------------------------------------------------------------------------------
-
-    def _wire(self, one: Pipeline, edge: Edge, prefix: str, at: tuple[int, ...]) -> Iterator[_Wire]:
-        """The wires that an edge of `one` stands for. Ends that are a pipeline's are followed into it or out of it."""
-        if prefix and edge.source.stage is None:
-            return  # from the inside of an input: made when the edge that feeds it is met
-        if prefix and edge.target.stage is None:
-            return  # as above, of an output
-        start = _begin(one, edge, prefix)
-        if start is None:
-            return
-        source, pinned = start
-        here = (*at, edge.span.start)
-        for target, how, tail in _ends(one, edge, prefix):
-            merged = {key: (key, value, span) for key, value, span in (*pinned, *edge.how, *how)}
-            yield _Wire(source, target, edge.type, tuple(merged.values()), edge.span, (*here, *tail))
-
     # --- rules --------------------------------------------------------------------------------------------------------
 
     def _take_rule(self, rule: Expr, span: Span, prefix: str, values: Mapping[str, Expr]) -> None:
@@ -223,20 +192,27 @@ class _Flat:
             self._requires.append(rule)
             return
         if any(name.path[0] not in values for name in expr.names(rule)):
-            self.refused.append((rule, span))  # over an input that a stage feeds
+            self._refuse(rule, span)  # over an input that a stage feeds
             return
         known = _substituted(rule, values)
         if isinstance(known, Expr):
             self._requires.append(known)
         elif known is not True:
-            self.refused.append((rule, span))
+            self._refuse(rule, span)
+
+    def _refuse(self, rule: Expr, span: Span) -> None:
+        self._sink.error("not-supported-yet", f"omnic cannot hold `{rule}` of a stage that is a pipeline yet", span)
 
     # --- the whole ----------------------------------------------------------------------------------------------------
 
-    def pipeline(self, deploy: Deploy | None) -> ir.Pipeline:
+    def pipeline(self, deploy: Deploy | None) -> ir.Pipeline | None:
         top = self._top
         channels, fed, produced = self._connect()
         stages = [self._wired(stage, fed) for stage in self._in_flow_order()]
+        endpoints = tuple(self._endpoints())
+        self._all_fed(fed, produced)
+        if self._sink.has_errors:
+            return None
         outputs = [ir.Output(o.name, o.type, produced[o.name], o.span) for o in top.outputs.values()]
         return ir.Pipeline(
             top.name,
@@ -248,12 +224,16 @@ class _Flat:
             stages=tuple(stages),
             channels=tuple(channels),
             outputs=tuple(outputs),
-            endpoints=tuple(self._endpoints()),
+            endpoints=endpoints,
             limits=tuple(limit.expr for limit in deploy.limits) if deploy else (),
         )
 
     def _connect(self) -> tuple[list[ir.Channel], dict[str, str], dict[str, str]]:
         """Channels, what feeds each port, and what each output comes from."""
+        top = self._top
+        names = (
+            name for n in count() if (name := f"c{n}") not in {*top.inputs, *top.params, *top.outputs, *top.stages}
+        )
         channels: list[ir.Channel] = []
         fed: dict[str, str] = {}
         produced: dict[str, str] = {}
@@ -261,7 +241,7 @@ class _Flat:
             if wire.target.startswith("output "):
                 produced[wire.target.removeprefix("output ")] = wire.source
             elif "." in wire.source or self._streams(wire):
-                name = f"c{len(channels)}"
+                name = next(names)
                 how = tuple((key, ir.Setting(value, "stage block", span=span)) for key, value, span in wire.how)
                 channels.append(ir.Channel(name, wire.source, wire.target, wire.type, how, wire.span))
                 fed[wire.target] = name
@@ -269,7 +249,7 @@ class _Flat:
                 fed[wire.target] = wire.source
         return channels, fed, produced
 
-    def _streams(self, wire: _Wire) -> bool:
+    def _streams(self, wire: Wire) -> bool:
         """Whether a wire from an input leads to a port that takes less than the whole at once."""
         stage, _, port = wire.target.rpartition(".")
         found = self.parts[stage].input(port)
@@ -305,13 +285,29 @@ class _Flat:
                 pending += reversed(waiting)
         return [self._stages[name] for name in order]
 
+    def _all_fed(self, fed: Mapping[str, str], produced: Mapping[str, str]) -> None:
+        """An optional input of a pipeline inside may be left open only if nothing inside needs it."""
+        for name, part in self.parts.items():
+            for port in part.inputs:
+                if port.required and f"{name}.{port.name}" not in fed:
+                    message = f"`{name}` could never run: nothing feeds its `{port.name}` here"
+                    self._sink.error("not-supported-yet", message, self._stages[name].span)
+        for output in self._top.outputs.values():
+            if output.name not in produced:
+                self._sink.error("not-supported-yet", f"output `{output.name}` could never be there", output.span)
+
     def _endpoints(self) -> Iterator[ir.Endpoint]:
         for use in self._top.uses:
             entry = use.entry
             if entry is not None:
                 stage, _, port = entry.partition(".")
-                inner = self._top.stages[stage].inner
-                entry = next(iter(_inside(inner, port, f"{stage}.")), (entry, (), ()))[0] if inner else entry
+                inner = Instance(self._top).inside(stage)
+                ports = list(entries(inner, port)) if inner else [entry]
+                if len(ports) != 1:
+                    message = f"omnic cannot enter at `{entry}` yet: it leads to {listing(ports) or 'no port'}"
+                    self._sink.error("not-supported-yet", message, use.span)
+                    continue
+                entry = ports[0]
             yield ir.Endpoint(use.name, entry, use.fields, (), use.span)
 
 
@@ -322,62 +318,20 @@ def _default(key: Any) -> ir.Setting:
     return ir.Setting(key.default, "catalog default")
 
 
-def _inputs(one: Pipeline, stage: Stage, prefix: str, values: Mapping[str, Expr]) -> dict[str, Expr]:
-    """What the inputs of a pipeline stand for where `stage` of `one` is that pipeline, as far as requests carry it."""
+def _inputs(one: Instance, stage: Stage, values: Mapping[str, Expr]) -> dict[str, Expr]:
+    """What the inputs of the pipeline that `stage` is stand for, as far as a request carries it."""
     assert stage.inner is not None
-    fed = {str(edge.target): edge.source for edge in one.edges}
+    fed = {str(edge.target): edge.source for edge in one.pipeline.edges}
     found: dict[str, Expr] = {}
     for name in stage.inner.inputs:
         source = fed.get(f"{stage.name}.{name}")
         if source is None:
             found[name] = Literal(None)
-        elif source.stage is None and not prefix:
+        elif source.stage is None and one.outer is None:
             found[name] = Name((source.name,))
         elif source.stage is None and source.name in values:
             found[name] = values[source.name]
     return found
-
-
-_How = tuple[tuple[str, Any, Span], ...]
-
-
-def _begin(one: Pipeline, edge: Edge, prefix: str) -> tuple[str, _How] | None:
-    """Where the data of an edge comes from, and what the edges on the way inside pin."""
-    if edge.source.stage is None:
-        return edge.source.name, ()
-    return _producer(one, edge.source.stage, edge.source.name, prefix)
-
-
-def _producer(one: Pipeline, stage: str, port: str, prefix: str) -> tuple[str, _How] | None:
-    inner = one.stages[stage].inner
-    if inner is None:
-        return f"{prefix}{stage}.{port}", ()
-    edge = next(e for e in inner.edges if e.target.stage is None and e.target.name == port)
-    if edge.source.stage is not None:
-        found = _producer(inner, edge.source.stage, edge.source.name, f"{prefix}{stage}.")
-        return found and (found[0], (*found[1], *edge.how))
-    outer = next((e for e in one.edges if str(e.target) == f"{stage}.{edge.source.name}"), None)
-    return None if outer is None else _begin(one, outer, prefix)
-
-
-def _ends(one: Pipeline, edge: Edge, prefix: str) -> Iterator[tuple[str, _How, tuple[int, ...]]]:
-    """The ports or outputs that an edge leads to, what edges inside pin, and where those stand."""
-    if edge.target.stage is None:
-        yield f"output {edge.target.name}", (), ()
-        return
-    inner = one.stages[edge.target.stage].inner
-    if inner is None:
-        yield f"{prefix}{edge.target}", (), ()
-    else:
-        yield from _inside(inner, edge.target.name, f"{prefix}{edge.target.stage}.")
-
-
-def _inside(inner: Pipeline, given: str, prefix: str) -> Iterator[tuple[str, _How, tuple[int, ...]]]:
-    """The ports inside a pipeline that its input `given` feeds."""
-    for edge in inner.edges:
-        if edge.source.stage is None and edge.source.name == given and edge.target.stage is not None:
-            for target, how, tail in _ends(inner, edge, prefix):
-                yield target, (*edge.how, *how), (edge.span.start, *tail)
 
 
 def _substituted(value: Expr, values: Mapping[str, Expr]) -> Any:

@@ -57,6 +57,10 @@ class _Open(NamedTuple):
     def closer(self) -> str:
         return _CLOSER[self.token.type]
 
+    def span(self, source: Source) -> Span:
+        assert self.token.start_pos is not None, "lexed tokens have positions"
+        return Span(source, self.token.start_pos, self.token.start_pos + 1)
+
 
 class SyntaxErrors:
     """lark's `on_error` for one text: reports each error and has the parser read on behind it."""
@@ -65,8 +69,7 @@ class SyntaxErrors:
         self._source, self._sink = source, sink
         self._scan: Scan | None = None
         self._count = 0
-        self._last = -1
-        self._closed: Lexeme | None = None
+        self._last = -1  # offset where reading went on last
 
     @property
     def found(self) -> bool:
@@ -80,7 +83,9 @@ class SyntaxErrors:
         stop = self._report(where)
         if stop is None or self._count >= _MOST:
             return False
-        return where.resume(stop) if isinstance(stop, _Repair) else self._skip(where, stop)
+        if isinstance(stop, _Repair):
+            return where.resume(stop) or self._skip(where, where.index)
+        return self._skip(where, stop)
 
     # --- what to say --------------------------------------------------------------------------------------------------
 
@@ -89,7 +94,7 @@ class SyntaxErrors:
         if at.inside:
             line = at.scan.line_begin(at.index)
             begins = at.scan.begins(line)
-            behind = line > at.scan.index(at.inside.token.start_pos or 0)
+            behind = line > at.scan.index(at.inside.span(self._source).start)
             wrong_level = begins == "top" or (begins == "item" and at.inside.what in ("block", "round"))
             wrong_level |= at.inside.what == "round" and at.scan[line].text == "}"
             if at.ended or (behind and wrong_level):
@@ -110,7 +115,7 @@ class SyntaxErrors:
         left = [bracket for bracket in reversed(at.open) if bracket.what not in kept]
         last = at.scan.before(before)
         end = at.scan[last].end
-        opener = Span(self._source, at.inside.token.start_pos or 0, at.inside.token.end_pos or 0)
+        opener = at.inside.span(self._source)
         self._error(
             "unclosed",
             f"`{at.inside.token}` is never closed",
@@ -164,8 +169,7 @@ class SyntaxErrors:
                 hint = "`{` stands on the line of its statement"
         secondary = []
         if at.inside and at.inside.what == "round" and f"`{at.inside.closer}`" in phrases:
-            opener = Span(self._source, at.inside.token.start_pos or 0, at.inside.token.end_pos or 0)
-            secondary = [Label(opener, "opened here")]
+            secondary = [Label(at.inside.span(self._source), "opened here")]
         headline = f"expected {_either(phrases)}, found {found}" if len(phrases) <= 5 else f"unexpected {found}"
         notes = [f"here may stand {_either(phrases)}"] if len(phrases) > 5 else []
         self._error("syntax", headline, span, hint, secondary=secondary, notes=notes)

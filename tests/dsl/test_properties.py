@@ -78,6 +78,9 @@ def test_a_damaged_file_is_told_where_it_is_wrong(text: str) -> None:
     sink = Sink()
     found = checked(text, sink)
     assert (found is None) == sink.has_errors
+    for name in found.pipelines if found else ():
+        made = lower(found, name, None, (), sink)
+        assert made is None or verify(made.pipeline) == []
     for diagnostic in sink.diagnostics:
         assert diagnostic.primary is not None
         for label in (diagnostic.primary, *diagnostic.secondary):

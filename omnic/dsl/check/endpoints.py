@@ -47,6 +47,15 @@ def knobs(stage: Stage, prefix: str = "") -> Iterator[Knob]:
             yield Knob(f"{prefix}{stage.name}", key.name, key.field, key.type, key.domain, key.default, key.doc)
 
 
+def check_fields(served: Served, sink: Sink) -> None:
+    """An input cannot have the name of a field that requests have anyway."""
+    taken = {knob.field: f"`{knob.stage}.{knob.key}`" for stage in served.stages.values() for knob in knobs(stage)}
+    for given in served.inputs.values():
+        if given.name in taken:
+            message = f"requests have a field `{given.name}` already, for {taken[given.name]}"
+            sink.error("field-taken", message, given.span, "name this otherwise")
+
+
 def uses(serves: Sequence[ast.Serve], served: Served, name: Span, sink: Sink) -> tuple[Use, ...]:
     """The served endpoints; without a `serve`, those that the types fit. `name` is the pipeline's."""
     if not serves:

@@ -46,6 +46,7 @@ def check_pipeline(written: ast.Pipeline, around: Surroundings, sink: Sink) -> P
     served = endpoints.Served(
         inputs, outputs, params, stages, edges, whole and all(s.part for s in stages.values()) and not sink.has_errors
     )
+    endpoints.check_fields(served, sink)
     uses = endpoints.uses(_of(written, ast.Serve), served, written.name.span, sink)
     return Pipeline(
         written.name.text, around.base, written, models, inputs, outputs, params, requires, stages, edges, uses

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from omnic.catalog.part import CatalogError, Key, Part, Port
+from omnic.catalog.part import STREAM_MODES, CatalogError, Key, Part, Port
 from omnic.catalog.part import Model as CatalogModel
 from omnic.catalog.resolve import SOURCES, STANDARD_PARTS, ModelSource, python_part, standard_part
 from omnic.diagnostics import Label, Sink, did_you_mean, listing
@@ -251,7 +251,7 @@ def _key(param: Param) -> Key:
 
 
 def _streams_in(given: Given, inner: Pipeline) -> tuple[str, ...]:
-    """The modes that everything fed by an input can take."""
+    """The modes that every stage fed by an input can take; all of them, if it feeds outputs alone."""
     ports = []
     for edge in inner.edges:
         if edge.source.stage is None and edge.source.name == given.name and edge.target.stage is not None:
@@ -259,17 +259,17 @@ def _streams_in(given: Given, inner: Pipeline) -> tuple[str, ...]:
             pinned = next((mode_of(value) for key, value, _ in edge.how if key == "stream"), None)
             port = part and part.input(edge.target.name)
             ports.append((pinned,) if pinned else port.streams if port else ())
-    first = ports[0] if ports else ("whole",)
-    return tuple(mode for mode in first if all(mode in streams for streams in ports)) or ("whole",)
+    return tuple(mode for mode in STREAM_MODES if all(mode in streams for streams in ports)) or ("whole",)
 
 
 def _streams_out(given: Given, inner: Pipeline) -> tuple[str, ...]:
-    for edge in inner.edges:
-        if edge.target.stage is None and edge.target.name == given.name and edge.source.stage is not None:
-            part = inner.stages[edge.source.stage].part
-            port = part and part.output(edge.source.name)
-            return port.streams if port else ("whole",)
-    return ("whole",)
+    """The modes that the stage behind an output gives; all of them, if that is an input."""
+    edge = next((e for e in inner.edges if e.target.stage is None and e.target.name == given.name), None)
+    if edge is None or edge.source.stage is None:
+        return STREAM_MODES
+    part = inner.stages[edge.source.stage].part
+    port = part and part.output(edge.source.name)
+    return port.streams if port else ("whole",)
 
 
 def mode_of(value: Any) -> str:
