@@ -1,0 +1,165 @@
+"""Builds: the same from the same, held by their lock, refused when stale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from omnic import driver
+from omnic.codegen.files import Occupied
+from omnic.diagnostics import Sink, render
+from omnic.runtime import lock
+from omnic.runtime.errors import Stale
+from tests.catalog.checkpoints import write_checkpoint
+
+SOURCE = """\
+pipeline small {
+  model lm = path("weights")
+  input messages: chat<text, tokens = 64>
+  output reply: text
+  param max_tokens: int = 16 in 1..32
+  stage think = lm.generate { max_tokens = max_tokens }
+  messages -> think.messages
+  think.text -> reply
+  serve chat.completions
+}
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("OMNIC_CACHE", str(tmp_path / "cache"))
+    write_checkpoint(tmp_path / "src" / "weights")
+    path = tmp_path / "src" / "small.omni"
+    path.write_text(SOURCE)
+    return path
+
+
+def build(source: Path, out: Path, **options: object) -> driver.BuildResult:
+    sink = Sink()
+    result = driver.build(source, out, sink, **options)  # type: ignore[arg-type]  # options are driver.build's own
+    assert result is not None, render(sink.diagnostics)
+    return result
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def flip_a_byte(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(-1, 2)
+        last = file.read(1)[0]
+        file.seek(-1, 2)
+        file.write(bytes([last ^ 1]))
+
+
+def test_two_builds_are_byte_identical_wherever_they_lie(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "one")
+    build(source, tmp_path / "deeper" / "two")
+    one, two = contents(tmp_path / "one"), contents(tmp_path / "deeper" / "two")
+    assert one.keys() == two.keys()
+    assert {n for n in one if one[n] != two[n]} <= {"engines.lock"}
+
+
+def test_building_again_changes_nothing(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert build(source, out).changed
+    before = contents(out)
+    assert not build(source, out).changed
+    assert contents(out) == before
+
+
+def test_a_fresh_build_verifies(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "out")
+    lock.verify(tmp_path / "out")
+
+
+DRIFTS = {
+    "a line of source": (lambda source: edit(source, "1..32", "1..31"), "small.omni changed"),
+    "a weight byte": (lambda source: flip_a_byte(source.parent / "weights/model.safetensors"), "model.safetensors"),
+}
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_a_stale_build_is_refused_in_one_line(drift: str, source: Path, tmp_path: Path) -> None:
+    change, says = DRIFTS[drift]
+    build(source, tmp_path / "out")
+    change(source)
+    with pytest.raises(Stale) as refused:
+        lock.verify(tmp_path / "out")
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert "small.omni" in str(refused.value)
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_locked_refuses_drift_and_leaves_the_build(drift: str, source: Path, tmp_path: Path) -> None:
+    change, says = DRIFTS[drift]
+    out = tmp_path / "out"
+    build(source, out)
+    before = contents(out)
+    build(source, out, locked=True)
+    change(source)
+    with pytest.raises(Stale, match=says):
+        build(source, out, locked=True)
+    assert contents(out) == before
+    assert build(source, out).changed
+
+
+def test_versions_are_held_too(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    old = driver.Versions(packages={"torch": "1.0.0"})
+    build(source, out, versions=old)
+    with pytest.raises(Stale, match=r"package torch changed: was 1\.0\.0, is 2\.0\.0"):
+        build(source, out, locked=True, versions=driver.Versions(packages={"torch": "2.0.0"}))
+    with pytest.raises(Stale, match=r"built with torch 1\.0\.0, found"):
+        lock.verify(out)
+
+
+def test_another_omnic_is_refused(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "out", versions=driver.Versions(omnic="0.0.1"))
+    with pytest.raises(Stale, match=r"built by omnic 0\.0\.1"):
+        lock.verify(tmp_path / "out")
+
+
+def test_locked_needs_a_lock(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(Stale, match="no omnic.lock"):
+        build(source, tmp_path / "out", locked=True)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"lock": 1}', b'{"lock": 99}', b"null"])
+def test_a_damaged_lock_is_one_line(damage: bytes, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(source, out)
+    (out / "omnic.lock").write_bytes(damage)
+    with pytest.raises(Stale, match="omnic.lock"):
+        lock.verify(out)
+
+
+def test_an_edited_build_is_not_written_over(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(source, out)
+    (out / "pipeline.py").write_text("# mine\n")
+    edit(source, "1..32", "1..31")
+    with pytest.raises(Occupied, match="edited"):
+        build(source, out)
+    assert (out / "pipeline.py").read_text() == "# mine\n"
+
+
+def test_a_build_moved_away_still_verifies(source: Path, tmp_path: Path) -> None:
+    """On another machine neither the source nor `engines.lock` need be there."""
+    build(source, tmp_path / "out")
+    moved = tmp_path / "src" / "moved"
+    (tmp_path / "out").rename(moved)
+    (moved / "engines.lock").unlink()
+    (tmp_path / "src" / "weights").rename(moved / "weights")
+    source.unlink()
+    lock.verify(moved)
