@@ -73,10 +73,10 @@ def _make(gguf: Path, dtype: str, entry: Path, origin: dict[str, Any], loaded: C
     size = gguf.stat().st_size
     partial = Path(tempfile.mkdtemp(prefix=f".{entry.name}.", dir=entry.parent))
     try:
-        # in a process of its own: what the conversion holds in memory and in library state goes away with it
+        # in a process of its own: what it holds in memory and in library state goes away with it
         command = [sys.executable, "-m", "omnic.runtime.convert", str(gguf), dtype, str(partial), str(os.getpid())]
         with tempfile.TemporaryFile("w+") as errors, subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=_environment()
         ) as child:  # fmt: skip
             assert child.stdout is not None
             for line in child.stdout:
@@ -91,6 +91,10 @@ def _make(gguf: Path, dtype: str, entry: Path, origin: dict[str, Any], loaded: C
         partial.replace(entry)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_WAIT_POLICY": "PASSIVE"}  # idle threads must not spin
 
 
 # --- in the child process ---------------------------------------------------------------------------------------------

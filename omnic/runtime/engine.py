@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 
-from omnic.runtime.edges import Port
+from omnic.runtime.answer import Delivery, Request, deliver, rows_of
 from omnic.runtime.errors import StageFailed
 from omnic.runtime.language import LanguageModel, Span
-from omnic.runtime.sampling import Rows, Sample, uniform
+from omnic.runtime.sampling import Rows, Sample
 from omnic.runtime.scheduler import Scheduler, Work
 from omnic.runtime.scheduler import Sequence as Scheduled
-from omnic.runtime.text import Detokeniser, Stops
 
 log = logging.getLogger("omnic.generate")
 
@@ -35,87 +34,6 @@ class Step:
 
 Hook = Callable[[Step], None]
 """For tests: called on the engine's thread before each step, which it may delay, or fail by raising."""
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """How a request's tokens are drawn. What generated code pins is left None here."""
-
-    seed: int
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0
-
-
-@dataclass(eq=False)
-class Request:
-    """An answer in the making. The engine's thread owns it, but for `delivered`, `done` and the ports."""
-
-    prompt: tuple[int, ...]
-    max_tokens: int
-    draw: Draw
-    stop_ids: frozenset[int]
-    stops: Stops
-    detokeniser: Detokeniser
-    text: Port
-    tokens: Port
-    loop: asyncio.AbstractEventLoop
-    done: asyncio.Future[str]  # gets the finish reason, or the failure
-    answer: list[int] = field(default_factory=list)
-    cancelled: bool = False
-    posted: int = 0  # deliveries to the event loop that used credit,
-    delivered: int = 0  # and how many of them have arrived
-    queued_at: float = 0.0
-    began_at: float = 0.0
-    first_token_at: float = 0.0
-    ended_at: float = 0.0
-    scheduled: Scheduled = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.scheduled = Scheduled(len(self.prompt))
-
-    @property
-    def ready(self) -> bool:
-        """Whether its readers can take what the next step would give."""
-        if self.scheduled.prefilling:
-            return True
-        return min(self.text.credit, self.tokens.credit) > self.posted - self.delivered
-
-    def span(self, work: Work) -> Span:
-        known = self.prompt if self.scheduled.prefilling else self.answer
-        start = work.start if self.scheduled.prefilling else work.start - len(self.prompt)
-        return Span(self.scheduled.slot, work.start, tuple(known[start : start + work.length]), work.samples)
-
-    def take(self, token: int) -> Delivery:
-        """The next token was drawn: what there is to deliver for it."""
-        self.answer.append(token)
-        self.scheduled.generated += 1
-        if token in self.stop_ids:
-            return Delivery(self, self._rest(), token, "stop")
-        text = self.stops.push(self.detokeniser.push(token))
-        if self.stops.found is not None:
-            return Delivery(self, text, token, "stop")
-        if len(self.answer) < self.max_tokens:
-            return Delivery(self, text, token)
-        text += self._rest()
-        return Delivery(self, text, token, "stop" if self.stops.found is not None else "length")
-
-    def _rest(self) -> str:
-        text = self.stops.push(self.detokeniser.flush())
-        return text if self.stops.found is not None else text + self.stops.flush()
-
-
-class Delivery(NamedTuple):
-    """What a step gives a request: text, a token, and in the end why it ended."""
-
-    request: Request
-    text: str
-    token: int | None
-    end: str | Exception | None = None
 
 
 class Engine:
@@ -188,8 +106,8 @@ class Engine:
     # --- the engine's thread ---------------------------------------------------------------------------------------
 
     def _main(self) -> None:
-        torch.set_num_threads(self._threads)
         try:
+            torch.set_num_threads(self._threads or len(os.sched_getaffinity(0)))  # 0: all this process may use
             with torch.inference_mode():
                 self._warm_up()
                 self._warm.set_result(None)
@@ -312,47 +230,7 @@ class Engine:
             by_loop.setdefault(delivery.request.loop, []).append(delivery)
         for loop, mine in by_loop.items():
             try:
-                loop.call_soon_threadsafe(_deliver, mine)
+                loop.call_soon_threadsafe(deliver, mine)
             except RuntimeError:  # the loop is closed, and its requests with it
                 for delivery in mine:
                     self._forget(delivery.request)
-
-
-def _deliver(deliveries: Sequence[Delivery]) -> None:
-    """On the event loop."""
-    for request, text, token, end in deliveries:
-        request.delivered += 1
-        if request.cancelled:
-            continue
-        if token is not None:
-            request.tokens.send(token)
-        if text:
-            request.text.send(text)
-        if end is None:
-            continue
-        failure = end if isinstance(end, Exception) else None
-        request.tokens.close(failure)
-        request.text.close(failure)
-        if request.done.done():
-            continue
-        if failure:
-            request.done.set_exception(failure)
-        else:
-            request.done.set_result(str(end))
-
-
-def rows_of(requests: Sequence[Request]) -> Rows:
-    """What each of the requests draws its next token with."""
-    draws = [request.draw for request in requests]
-    if all(draw.greedy for draw in draws):
-        return Rows(uniform=None)
-    noise = [uniform(request.draw.seed, len(request.answer)) for request in requests]
-    warm = any(draw.temperature is not None for draw in draws)
-    few = any(draw.top_k for draw in draws)
-    likely = any(draw.top_p is not None and draw.top_p < 1 for draw in draws)
-    return Rows(
-        torch.tensor(noise, dtype=torch.float64),
-        torch.tensor([1.0 if d.temperature is None else d.temperature for d in draws]) if warm else None,
-        torch.tensor([d.top_k or 0 for d in draws]) if few else None,
-        torch.tensor([1.0 if d.top_p is None else d.top_p for d in draws], dtype=torch.float64) if likely else None,
-    )

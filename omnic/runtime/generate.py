@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from omnic.runtime import families
+from omnic.runtime.answer import Draw, Request
 from omnic.runtime.convert import directory
 from omnic.runtime.edges import Port
-from omnic.runtime.engine import Draw, Engine, Hook, Request
+from omnic.runtime.engine import Engine, Hook
 from omnic.runtime.errors import RequestError
 from omnic.runtime.flow import Flow
 from omnic.runtime.language import LanguageModel

@@ -63,15 +63,16 @@ class Pace:
         """Prompt tokens to run beside streams: at most `most`, at least 8 (or `most`)."""
         if not self._plain or not self._token or (token := median(self._token)) <= 0:
             return min(most, _GRAIN * 2)
-        fits = int((_WAIT - 1) * median(self._plain) / token)
-        return min(most, max(_GRAIN, fits // _GRAIN * _GRAIN))
+        fits = min(most, (_WAIT - 1) * median(self._plain) / token)
+        return min(most, max(_GRAIN, int(fits) // _GRAIN * _GRAIN))
 
 
 class Scheduler:
     """Puts waiting sequences into free slots, first come first served, and plans each step.
 
-    Every running stream gets one token a step. Prompts share what `chunk` leaves: the oldest first. Where streams
-    run beside, the chunk follows the measured pace, unless `steady`: then its size is always `prefill_chunk`.
+    Every running stream gets one token a step. Prompts share `prefill_chunk` tokens, the oldest first; where streams
+    run beside them, as many fewer as the measured pace asks for. `steady` cuts every prompt at multiples of
+    `prefill_chunk` instead, whatever runs beside it.
     """
 
     def __init__(self, slots: int, prefill_chunk: int, *, steady: bool = False) -> None:
@@ -105,9 +106,11 @@ class Scheduler:
         left = self._chunk if self._steady or not streams else self.pace.chunk(self._chunk)
         work = [Work(s, s.computed, 1, True) for s in streams]
         for sequence in sorted((s for s in able if s.prefilling), key=lambda s: s.turn):
-            if length := min(sequence.pending, left):
-                work.append(Work(sequence, sequence.computed, length, length == sequence.pending))
-                left -= length
+            length = min(sequence.pending, self._chunk if self._steady else left)
+            if not 0 < length <= left:
+                break
+            work.append(Work(sequence, sequence.computed, length, length == sequence.pending))
+            left -= length
         return tuple(work)
 
     def ran(self, work: tuple[Work, ...], seconds: float) -> None:

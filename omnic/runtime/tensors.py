@@ -18,7 +18,7 @@ from omnic.runtime.weights import Damaged, Missing
 
 _HELD = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _STORED = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
-_ROWS_BYTES = 64 << 20  # at most this much is held beside the destination when dtypes differ
+_PART_BYTES = 8 << 20  # at most this much is held beside the destination when dtypes differ
 
 Loaded = Callable[[int, int], None]
 """Called while loading: bytes loaded, bytes to load."""
@@ -71,7 +71,7 @@ class Shards:
                 _fill(file, into, path)
                 return
             flat = into.view(-1)
-            step = max(1, _ROWS_BYTES // dtype.itemsize)
+            step = max(1, _PART_BYTES // dtype.itemsize)
             for at in range(0, flat.numel(), step):
                 part = torch.empty(min(step, flat.numel() - at), dtype=dtype)
                 _fill(file, part, path)
@@ -125,7 +125,7 @@ class Seeded:
             return
         scale = 0.02 if into.ndim == 1 else into.shape[-1] ** -0.5
         rows = into.view(1, -1) if into.ndim == 1 else into.view(-1, into.shape[-1])
-        step = max(1, _ROWS_BYTES // (4 * rows.shape[1]))
+        step = max(1, _PART_BYTES // (4 * rows.shape[1]))
         for at in range(0, len(rows), step):
             part = torch.empty(rows[at : at + step].shape, dtype=torch.float32).normal_(0, scale, generator=generator)
             rows[at : at + step] = part
