@@ -107,16 +107,23 @@ def overrides(item: ast.Override, pipeline: Pipeline, sink: Sink) -> tuple[Value
     if stage.part is None:
         return ()
     given = keys.values(item.block, stage, Scope({}, {}), sink)
-    return tuple(value for value in given if not _bound(value, stage, item, sink))
+    return tuple(value for value in given if _free(value, stage, item, sink))
 
 
-def _bound(value: Value, stage: Stage, item: ast.Override, sink: Sink) -> bool:
-    """Whether the stage itself binds a key to a param: then requests set it, and nothing else can."""
+def _free(value: Value, stage: Stage, item: ast.Override, sink: Sink) -> bool:
+    """Whether a key can be set apart from the stage: it follows no param, and no type hangs on it."""
+    name = f"`{item.stage}.{value.key.name}`"
     own = next((v for v in stage.values if v.key.name == value.key.name), None)
-    if own is None or not isinstance(own.value, Expr) or next(expr.names(own.value), None) is None:
+    if own is not None and isinstance(own.value, Expr) and next(expr.names(own.value), None) is not None:
+        message = f"{name} follows `{own.value}`, so it cannot be set here"
+        sink.error("bound-to-param", message, value.span, secondary=[Label(own.span, "bound here")])
         return False
-    message = f"`{item.stage}.{value.key.name}` is what requests say (`{own.value}`), so it cannot be set here"
-    sink.error("bound-to-param", message, value.span, secondary=[Label(own.span, "bound here")])
+    ports = (*stage.part.inputs, *stage.part.outputs) if stage.part else ()
+    if any(port.type_key == value.key.name for port in ports):
+        message = f"{name} decides what flows on from `{item.stage}`, so it cannot be set here"
+        secondary = [Label(own.span, "set here")] if own else []
+        sink.error("decides-type", message, value.span, secondary=secondary)
+        return False
     return True
 
 

@@ -208,6 +208,10 @@ class _Reading:
         if self.common:
             found = constant(value, self.sink, f"`{self.key.name}`")
             return MISSING if found is MISSING else self._literal(Literal(found, span=value.span))
+        if isinstance(self.key.default, tuple):
+            return self._error(
+                "wrong-value", f"`{self.key.name}` takes strings as they are, not what params hold", value
+            )
         made = plain(value, self.sink)
         if made is None:
             return MISSING
