@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from lark import Token
@@ -239,30 +240,30 @@ def _align(rows: list[_Row], indent: str) -> None:
 
 
 def _pad(rows: list[_Row], indent: str) -> None:
-    given = rows[0].group == "given"
+    widths = _widths(rows)
     for columns in (2, 1, 0):
-        for row in rows:
-            row.padded = []
-            for index, cell in enumerate(row.cells):
-                last = index + 1 == len(row.cells)
-                width = 0 if last or index >= columns else _width(rows, row, index, given)
-                row.padded.append(f"{cell:<{width}} ")
-        if all(len(indent) + len(row.line(True)) <= WIDTH for row in rows):
+        for row, own in zip(rows, widths, strict=True):
+            *padded, last = row.cells
+            cells = [f"{cell:<{own[i] if i < columns else 0}} " for i, cell in enumerate(padded)]
+            row.padded = [*cells, last]
+        if all(len(indent) + len(row.line(padded=True)) <= WIDTH for row in rows):
             return
 
 
-def _width(rows: list[_Row], row: _Row, index: int, given: bool) -> int:
-    """How wide a cell is among those it stands under: names of inputs under names of inputs alone, and so on."""
-    alike = _run(rows, row) if given and index == 1 else [r for r in rows if len(r.cells) > index + 1]
-    return max(len(other.cells[index]) for other in alike)
+def _widths(rows: list[_Row]) -> list[list[int]]:
+    """How wide each cell but the last is, for each row: as the widest that it stands under.
 
-
-def _run(rows: list[_Row], row: _Row) -> list[_Row]:
-    """The rows around `row` that begin with the same word."""
-    at = next(i for i, other in enumerate(rows) if other is row)
-    first = last = at
-    while first > 0 and rows[first - 1].cells[0] == row.cells[0]:
-        first -= 1
-    while last + 1 < len(rows) and rows[last + 1].cells[0] == row.cells[0]:
-        last += 1
-    return rows[first : last + 1]
+    Names of inputs stand under names of neighbouring inputs alone, and those of outputs likewise.
+    """
+    most = max(len(row.cells) for row in rows)
+    columns = [max((len(r.cells[i]) for r in rows if len(r.cells) > i + 1), default=0) for i in range(most)]
+    widths = [list(columns) for _ in rows]
+    if rows[0].group == "given":
+        at = 0
+        for _, run in groupby(rows, key=lambda row: row.cells[0]):
+            alike = list(run)
+            name = max((len(row.cells[1]) for row in alike if len(row.cells) > 2), default=0)
+            for own in widths[at : at + len(alike)]:
+                own[1:2] = [name]
+            at += len(alike)
+    return widths
