@@ -23,13 +23,18 @@ CUT = ("token", "word", "clause", "sentence", "whole")
 
 
 class Graph(NamedTuple):
-    """What edges of a pipeline can join. `others` says what any other declared name is."""
+    """What edges of a pipeline can join. `others` says what any other declared name is; `doubtful` are inputs and
+    outputs whose type makes no sense."""
 
     inputs: Mapping[str, Given]
     outputs: Mapping[str, Given]
     stages: Mapping[str, Stage]
     others: Mapping[str, str]
+    doubtful: frozenset[str]
     scope: Scope
+
+    def type_of(self, given: Given) -> Type | None:
+        return None if given.name in self.doubtful else given.type
 
 
 class _Side(NamedTuple):
@@ -70,7 +75,7 @@ def _source(path: ast.Path, graph: Graph, sink: Sink) -> _Side | None:
             sink.error("unknown-port", f"`{head}` is an input; it has no ports", rest.span, help=help_)
             return None
         streams = CUT if given.type.kind == "text" else ("whole",)
-        return _Side(End(None, head.text, path.span), given.type, streams, "", given.span, "")
+        return _Side(End(None, head.text, path.span), graph.type_of(given), streams, "", given.span, "")
     if head.text in graph.outputs:
         sink.error("wrong-end", f"`{head}` is an output; an edge begins at an input or a stage", head.span)
         return None
@@ -87,7 +92,7 @@ def _target(path: ast.Path, graph: Graph, sink: Sink) -> _Side | None:
         if rest is not None:
             sink.error("unknown-port", f"`{head}` is an output; it has no ports", rest.span, help=[f"write `{head}`"])
             return None
-        return _Side(End(None, head.text, path.span), given.type, STREAM_MODES, "", given.span, "")
+        return _Side(End(None, head.text, path.span), graph.type_of(given), STREAM_MODES, "", given.span, "")
     if head.text in graph.inputs:
         sink.error("wrong-end", f"`{head}` is an input; an edge ends at an output or a stage", head.span)
         return None
