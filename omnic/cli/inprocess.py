@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -48,7 +50,7 @@ async def loaded(build: Path, manifest: Manifest) -> AsyncIterator[Pipeline]:
     async with AsyncExitStack() as stack:
         try:
             lock.verify(build)
-            with progress() as show:
+            with progress() as show, interrupts_at_once():
                 generated = _generated(build, manifest)
                 pipeline = await stack.enter_async_context(generated.load(progress=show))
         except (Stale, Missing, Damaged) as error:
@@ -67,6 +69,22 @@ def _generated(build: Path, manifest: Manifest) -> type[Pipeline]:
     spec.loader.exec_module(module)
     generated: type[Pipeline] = getattr(module, manifest.class_name)
     return generated
+
+
+@contextmanager
+def interrupts_at_once() -> Iterator[None]:
+    """While weights load in threads that cannot be stopped, Ctrl-C ends the process on the spot."""
+
+    def leave(*_: object) -> None:
+        sys.stderr.write("\x1b[?25h\n" if sys.stderr.isatty() else "")  # bars hide the cursor
+        sys.stderr.flush()
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -88,3 +88,16 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, omnic: Omnic
     monkeypatch.setattr(entry.fast, "run", broken)
     with pytest.raises(KeyError):
         omnic("--version")
+
+
+def test_an_interrupt_does_not_wait_for_weights_that_load() -> None:
+    code = (
+        "import os, signal, threading, time\n"
+        "from omnic.cli.inprocess import interrupts_at_once\n"
+        "with interrupts_at_once():\n"
+        "    threading.Thread(target=time.sleep, args=(60,)).start()  # as a stage that loads\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    time.sleep(60)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
