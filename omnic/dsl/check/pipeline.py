@@ -34,7 +34,7 @@ def check_pipeline(written: ast.Pipeline, around: Surroundings, sink: Sink) -> P
     models = {m.name.text: model(m, around, sink) for m in _of(written, ast.Model)}
     stages = {s.name.text: stage(s, models, scope, around, sink) for s in _of(written, ast.Stage)}
     others = {name.text: what for what, name in names if what in ("model", "param")}
-    ends = (*_of(written, ast.Input), *_of(written, ast.Output))
+    ends = [item for item in written.items if isinstance(item, ast.Input | ast.Output)]
     doubtful = frozenset(e.name.text for e in ends if not types.check_type(e.type, Sink()))
     graph = Graph(inputs, outputs, stages, others, doubtful, scope)
     bound = [edge(item, graph, sink) for item in _of(written, ast.Edge)]
