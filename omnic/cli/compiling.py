@@ -120,7 +120,7 @@ def build(
         bool, typer.Option("--locked", help="Refuse if anything differs from what omnic.lock in DIR records.")
     ] = False,
     no_engines: Annotated[
-        bool, typer.Option("--no-engines", help="Make no engine artefacts; the cpu target has none to make.")
+        bool, typer.Option("--no-engines", help="Make no engine artefacts (this version makes none).")
     ] = False,
 ) -> None:
     """Compile a pipeline into a directory that serves.
@@ -133,6 +133,8 @@ def build(
       omnic serve build/assistant
     """
     made = built(file, out, deploy, target, tuple(set or ()), locked=locked)
+    if no_engines:
+        print("omnic: --no-engines changes nothing: this version makes none for any target", file=sys.stderr)
     pipeline = made.planned.pipeline
     endpoints = ", ".join(endpoint.name for endpoint in pipeline.endpoints) or "no endpoints"
     print(f"{made.out}: {'built' if made.changed else 'up to date'}, {pipeline.name} on {pipeline.target}: {endpoints}")

@@ -116,6 +116,12 @@ def test_build_says_what_it_made_and_when_there_was_nothing_to_do(small: Path, o
     assert omnic("build", small, "-o", "elsewhere").out.startswith("elsewhere: built")
 
 
+def test_engines_that_would_not_be_made_anyway(small: Path, omnic: Omnic) -> None:
+    done = omnic("build", small, "--no-engines")
+    assert done.status == 0
+    assert "--no-engines changes nothing" in done.err
+
+
 def test_locked_takes_what_is_recorded_and_refuses_anything_else(small: Path, omnic: Omnic) -> None:
     done = omnic("build", small, "--locked")
     assert (done.status, done.out) == (1, "")

@@ -47,6 +47,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [t for t in targets if not (page.parent / t).exists()] == []
 
 
+def test_the_files_that_the_architecture_names_are_there() -> None:
+    text = (ROOT / "docs/architecture.md").read_text().partition("## From a symptom")[2].partition("## ")[0]
+    named = re.findall(r"`([\w/.]+/[\w.]*)`", text)
+    assert len(named) > 8
+    assert [name for name in named if not (ROOT / "omnic" / name).exists()] == []
+
+
 def test_every_command_is_in_the_command_reference() -> None:
     from tests.cli.test_help import COMMANDS
 
