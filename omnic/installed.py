@@ -52,17 +52,19 @@ def needs(*extras: str | None) -> tuple[Need, ...]:
         lines = importlib.metadata.requires("omnic") or []
     except importlib.metadata.PackageNotFoundError:
         return ()
-    found = (_need(line) for line in lines)
-    return tuple(need for need in found if not extras or need.extra in extras)
+    asked = (_asked(line) for line in lines)
+    return tuple(
+        Need(name, bounds, extra, version(name)) for name, bounds, extra in asked if not extras or extra in extras
+    )
 
 
-def _need(line: str) -> Need:
+def _asked(line: str) -> tuple[str, str, str | None]:
+    """Name, bounds and extra of a requirement."""
     match = _REQUIREMENT.match(line)
     assert match is not None, f"omnic's own metadata has a requirement it cannot read: {line}"
     extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", match["marker"] or "")
-    name = match["name"]
     bounds = ",".join(sorted((part.strip() for part in match["bounds"].split(",") if part.strip()), reverse=True))
-    return Need(name, bounds, extra and extra[1], version(name))
+    return match["name"], bounds, extra and extra[1]
 
 
 def require(extra: str | None = None) -> None:

@@ -163,6 +163,15 @@ def test_serving_without_its_extra_is_one_line(command: str, alone: Path, tmp_pa
     assert re.fullmatch(r"omnic: omnic\[serve\] needs \w+>=[\d.]+, it is not installed: pip .*\n", done.stderr)
 
 
+def test_a_server_started_without_its_extra_says_what_it_needs(alone: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.omni").write_text(PIPELINE)
+    assert run(alone, tmp_path, "build", "small.omni", "-o", "out").returncode == 0
+    command = [alone / "python", "out/server.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.search(r"Unmet: omnic\[serve\] needs \w+>=[\d.]+, it is not installed: pip .*\n$", done.stderr)
+
+
 def test_constraints_pin_a_version_of_all_that_is_asked_for() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
