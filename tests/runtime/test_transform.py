@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +66,20 @@ def refuses(text):
     raise RequestError("no such thing", "text")
 
 
-def sleeps(text):
-    import time
-    time.sleep(0.05)
+STARTED, GO_ON = threading.Event(), threading.Event()
+
+
+def waits(text):
+    STARTED.set()
+    assert GO_ON.wait(10)
+    return text
+
+
+MEETING = threading.Barrier(4, timeout=10)
+
+
+def meets(text):
+    MEETING.wait()
     return text
 '''
 
@@ -189,30 +199,32 @@ def test_unknown_inputs_are_refused(glue: Path) -> None:
 
 
 def test_a_cancelled_request_does_not_wait_for_its_function(glue: Path) -> None:
-    async def main() -> float:
+    made = stage(glue, "waits")
+    shared = made._function.__globals__  # type: ignore[union-attr]
+
+    async def main() -> None:
         flow = Flow()
-        flow.output("out", stage(glue, "sleeps").start(flow, text="x").out)
+        flow.output("out", made.start(flow, text="x").out)
         reading = asyncio.create_task(flow.result())
-        await asyncio.sleep(0.01)
-        begun = time.perf_counter()
+        await asyncio.to_thread(shared["STARTED"].wait)
         flow.cancel()
         with pytest.raises(Cancelled):
             await reading
-        return time.perf_counter() - begun
+        assert not shared["GO_ON"].is_set()
+        shared["GO_ON"].set()
+        await made.close()
 
-    assert asyncio.run(main()) < 0.04
+    asyncio.run(main())
 
 
 def test_requests_run_side_by_side(glue: Path) -> None:
-    async def main() -> float:
-        made = stage(glue, "sleeps")
-        begun = time.perf_counter()
+    async def main() -> None:
+        made = stage(glue, "meets")  # returns once four have met
         results = await asyncio.gather(*(call(made, text=str(n)) for n in range(4)))
         assert [r["out"] for r in results] == ["0", "1", "2", "3"]
         await made.close()
-        return time.perf_counter() - begun
 
-    assert asyncio.run(main()) < 4 * 0.05
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("chunk", [1000, 7777, 24_000])
