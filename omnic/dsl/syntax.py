@@ -71,10 +71,6 @@ class SyntaxErrors:
         self._count = 0
         self._last = -1  # offset where reading went on last
 
-    @property
-    def found(self) -> bool:
-        return self._count > 0
-
     def __call__(self, error: UnexpectedInput) -> bool:
         """Reports `error`; whether the parser shall go on."""
         self._count += 1
