@@ -50,6 +50,7 @@ class Flow:
         self._work: list[tuple[Work, str | None]] = []
         self._ends: list[Callable[[], None]] = []
         self._outputs: list[tuple[str, Channel[Any]]] = []
+        self._remark: str | None = None  # on a port that feeds no output itself
         self._turn = 0  # which output was served last
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
@@ -76,8 +77,11 @@ class Flow:
         return channel
 
     def note(self, port: Port, reason: str) -> None:
-        """Reports why what `port` gives is empty or cut, under the outputs it feeds."""
-        self.report.notes |= {name: reason for name, channel in self._outputs if port.feeds(channel)}
+        """Reports why what `port` gives is empty or cut, under the outputs it feeds: where other stages lie between,
+        under those that are empty in the end."""
+        fed = [name for name, channel in self._outputs if port.feeds(channel)]
+        self.report.notes |= dict.fromkeys(fed, reason)
+        self._remark = self._remark or (None if fed else reason)
 
     # --- what callers use ------------------------------------------------------------------------------------------
 
@@ -102,6 +106,9 @@ class Flow:
         try:
             while (piece := await self._next(driver)) is not None:
                 yield piece
+            if self._remark:
+                empty = {name: self._remark for name, channel in self._outputs if not channel.taken}
+                self.report.notes = empty | self.report.notes
             end = "finished"
         except Cancelled:
             raise

@@ -26,6 +26,7 @@ from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow, Piece
 from omnic.runtime.segment import Clauses, Sentences, Whole
 from omnic.runtime.spoken import Phrases
+from omnic.runtime.transform import Resample
 from omnic.runtime.weights import Checkpoint
 
 TEXT = "One **is** first. Two is next. Three? Four! Five is the last of them."
@@ -425,6 +426,23 @@ def test_an_answer_with_nothing_to_speak_is_silent_and_says_why(stage: Make, tex
         assert "speech" in result["finished"].notes
 
     asyncio.run(main())
+
+
+def test_the_reason_reaches_the_output_through_the_stages_between(stage: Make) -> None:
+    decode, _ = stage()
+    down = Resample("down", source_rate=1000, rate=500)
+
+    async def main(text: str) -> dict[str, str]:
+        flow = Flow(1)
+        port = deltas(flow, [text])
+        voice = decode.start(flow, text=port.channel(4, Sentences()))
+        flow.output("reply", port)
+        flow.output("speech", down.start(flow, audio=voice.audio.channel(4)).audio)
+        notes: dict[str, str] = (await flow.result())["finished"].notes
+        return notes
+
+    assert asyncio.run(main("🙂")).keys() == {"speech"}
+    assert asyncio.run(main("Hello. 🙂")) == {}
 
 
 def test_a_part_the_family_does_not_have_fails_on_loading(stage: Make) -> None:
