@@ -73,14 +73,21 @@ def _generated(build: Path, manifest: Manifest) -> type[Pipeline]:
 
 @contextmanager
 def interrupts_at_once() -> Iterator[None]:
-    """While weights load in threads that cannot be stopped, Ctrl-C ends the process on the spot."""
+    """While weights load in threads that cannot be stopped, Ctrl-C ends the process on the spot.
+
+    A process that ignores interrupts (`nohup`, a background job) goes on ignoring them.
+    """
 
     def leave(*_: object) -> None:
         sys.stderr.write("\x1b[?25h\n" if sys.stderr.isatty() else "")  # bars hide the cursor
         sys.stderr.flush()
         os._exit(130)
 
-    before = signal.signal(signal.SIGINT, leave)
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, leave)
     try:
         yield
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -46,30 +45,36 @@ def test_standard_input_where_a_file_is_needed(command: str, omnic: Omnic) -> No
 def test_a_reader_that_leaves_is_no_error() -> None:
     code = "import sys; from omnic.cli import fast; fast.run = lambda call: print('x' * 1000000) or 0\n" \
            "from omnic.__main__ import main; sys.argv = ['omnic', '--version']; main()"  # fmt: skip
-    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert writer.stdout is not None
-    assert writer.stderr is not None
-    writer.stdout.close()
-    assert writer.stderr.read() == b""
-    assert writer.wait(30) == 1
-    writer.stderr.close()
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        assert writer.stderr is not None
+        writer.stdout.close()
+        assert writer.stderr.read() == b""
+    assert writer.returncode == 1
+
+
+HEEDED = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # tests may run where it is ignored
+)
 
 
 @pytest.mark.parametrize("argv", [["check", "-"], ["chat", "http://127.0.0.1:1"]])
 def test_an_interrupt_is_quiet(argv: list[str], tmp_path: Path) -> None:
     waiting = tmp_path / "waiting"
-    code = (
+    code = HEEDED + (
         "import sys, time, pathlib\n"
         f"def wait(*_, **__): pathlib.Path({str(waiting)!r}).touch(); time.sleep(60)\n"
         "from omnic.cli import language, talk; language.check = talk.over_http = wait\n"
         f"sys.argv = ['omnic', *{argv!r}]\n"
         "from omnic.__main__ import main; main()"
     )
-    running = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not waiting.exists():
-        time.sleep(0.02)
-    os.kill(running.pid, signal.SIGINT)
-    out, err = running.communicate(timeout=30)
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        while not waiting.exists() and running.poll() is None:
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=30)
     assert (running.returncode, out, err.strip()) == (130, "", "")
 
 
@@ -91,8 +96,8 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, omnic: Omnic
 
 
 def test_an_interrupt_does_not_wait_for_weights_that_load() -> None:
-    code = (
-        "import os, signal, threading, time\n"
+    code = HEEDED + (
+        "import os, threading, time\n"
         "from omnic.cli.inprocess import interrupts_at_once\n"
         "with interrupts_at_once():\n"
         "    threading.Thread(target=time.sleep, args=(60,)).start()  # as a stage that loads\n"
