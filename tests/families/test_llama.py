@@ -109,7 +109,7 @@ def test_bytes_are_those_of_the_plan(kind: str, tmp_path: Path) -> None:
         cost = dict(part.costs)[precision]
         assert ours.weight_bytes == cost.weight_bytes
         assert ours.kv_bytes(3, 100) == 300 * cost.kv_bytes_per_token
-        assert sum(layer.nbytes for layer in ours._cache) == ours.kv_bytes(3, 100)
+        assert sum(layer.nbytes for layer in ours._caches) == ours.kv_bytes(3, 100)
     assert load(found).weight_bytes == sum(p.nbytes for p in theirs.parameters())
 
 

@@ -351,7 +351,7 @@ def test_smollm2_is_converted_to_what_its_file_holds(cache: Path) -> None:
         ("blk.7.ffn_down.weight", "model.layers.7.mlp.down_proj.weight"),
         ("output_norm.weight", "model.norm.weight"),
     ):
-        whole = torch.from_numpy(dequantize(stored[theirs].data, stored[theirs].tensor_type))
+        whole = torch.tensor(dequantize(stored[theirs].data, stored[theirs].tensor_type))
         assert ours[name].equal(whole.bfloat16())
     tokenizer = AutoTokenizer.from_pretrained(folder)
     text = "<|im_start|>user\nWhy is the sky blue? naïve 🙂  12345\n\n<|im_end|>\n"

@@ -17,6 +17,22 @@ _ALIGNED = 16  # lengths are padded to a multiple, always with a mask
 _ROWS = 32  # positions of one sequence in a call
 
 
+class Cache:
+    """Keys and values of one layer: `slots` sequences of up to `context` tokens. All of it is touched at once."""
+
+    def __init__(self, slots: int, context: int, kv_heads: int, head_dim: int, dtype: torch.dtype) -> None:
+        # a token's key and value lie side by side, as they are written together
+        memory = torch.empty(slots, context, 2, kv_heads, head_dim, dtype=dtype).zero_()
+        self.context, self.kv_heads, self.nbytes = context, kv_heads, memory.nbytes
+        self.keys, self.values = memory.permute(2, 0, 3, 1, 4).unbind()  # each [slots, kv heads, context, head_dim]
+        self._keys, self._values = memory.view(-1, 2, kv_heads, head_dim).unbind(1)
+
+    def put(self, rows: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Writes keys and values [rows, kv heads, head_dim] at `rows`: slot * context + position."""
+        self._keys.index_copy_(0, rows, keys)
+        self._values.index_copy_(0, rows, values)
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Rows attended to in one call: single tokens in slots `low` to `high`, or one longer span.
@@ -55,8 +71,8 @@ class Plan:
         groups += self._together(run, row - len(run))
         self._groups = tuple(groups)
 
-    def attend(self, queries: Tensor, cache: Tensor) -> Tensor:
-        """queries: [rows, heads, dim]; cache: [slots, context, 2 (keys, values), kv heads, dim] -> as queries."""
+    def attend(self, queries: Tensor, cache: Cache) -> Tensor:
+        """queries: [rows, heads, head_dim] -> the same of attended values."""
         if len(self._groups) == 1:
             return _attend(queries, cache, self._groups[0])
         parts = [_attend(queries[g.first : g.first + g.rows], cache, g) for g in self._groups]
@@ -108,11 +124,11 @@ class Plan:
         return min(-(-length // _ALIGNED) * _ALIGNED, self._context)
 
 
-def _attend(queries: Tensor, cache: Tensor, group: Group) -> Tensor:
-    keys = cache[group.low : group.high, : group.length, 0].transpose(1, 2)
-    values = cache[group.low : group.high, : group.length, 1].transpose(1, 2)
+def _attend(queries: Tensor, cache: Cache, group: Group) -> Tensor:
+    keys = cache.keys[group.low : group.high, :, : group.length]
+    values = cache.values[group.low : group.high, :, : group.length]
     rows, heads, dim = queries.shape
-    kv_heads = keys.shape[1]
+    kv_heads = cache.kv_heads
     if group.mask.ndim == 2:  # one sequence: its rows are positions
         positions = queries.transpose(0, 1).unsqueeze(0)
         attended = functional.scaled_dot_product_attention(

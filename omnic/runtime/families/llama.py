@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from omnic.runtime.convert import directory
-from omnic.runtime.families.attention import Plan
+from omnic.runtime.families.attention import Cache, Plan
 from omnic.runtime.language import Span
 from omnic.runtime.linear import Linear, packs
 from omnic.runtime.tensors import Loaded, Seeded, Shards, Source, dtype_of
@@ -113,7 +113,7 @@ class Llama:
         reader = _Reader(config, dtype, source, loaded)
         self.weight_bytes = reader.total
         self._embedding, self._norm, self._head, self._layers = reader.model()
-        self._cache: tuple[Tensor, ...] = ()
+        self._caches: tuple[Cache, ...] = ()
         self._cosine = self._sine = torch.empty(0)
 
     def kv_bytes(self, slots: int, context: int) -> int:
@@ -122,8 +122,7 @@ class Llama:
 
     def allocate(self, slots: int, context: int) -> None:
         c = self.config
-        shape = (slots, context, 2, c.kv_heads, c.head_dim)
-        self._cache = tuple(torch.empty(shape, dtype=self.dtype).zero_() for _ in range(c.layers))
+        self._caches = tuple(Cache(slots, context, c.kv_heads, c.head_dim, self.dtype) for _ in range(c.layers))
         angles = torch.outer(torch.arange(context).float(), frequencies(c))
         sine = angles.sin()
         # rotation as x * cosine + (x with its halves swapped) * sine, the sign of the swap inside the sine
@@ -132,7 +131,7 @@ class Llama:
 
     def forward(self, spans: Sequence[Span]) -> Tensor:
         c = self.config
-        context = self._cache[0].shape[1]
+        context = self._caches[0].context
         positions = torch.tensor([s.start + i for s in spans for i in range(len(s.tokens))])
         rows = torch.tensor([s.slot * context + s.start + i for s in spans for i in range(len(s.tokens))])
         tokens = torch.tensor([token for s in spans for token in s.tokens])
@@ -140,19 +139,17 @@ class Llama:
         plan = Plan(spans, context, self.dtype)
         query_width, rotated_width = c.heads * c.head_dim, (c.heads + c.kv_heads) * c.head_dim
         x = functional.embedding(tokens, self._embedding).float()  # what layers add to is kept in float32
-        for layer, cache in zip(self._layers, self._cache, strict=True):
+        for layer, cache in zip(self._layers, self._caches, strict=True):
             qkv = layer.qkv(self._normed(x, layer.before_attention))
             qk = qkv[:, :rotated_width].view(len(tokens), -1, c.head_dim)
             if layer.head_norm is not None:
                 qk = functional.rms_norm(qk, (c.head_dim,), None, c.epsilon) * layer.head_norm
             qk = torch.addcmul(qk * cosine, qk.roll(c.head_dim // 2, -1), sine)
-            flat = cache.view(-1, 2, c.kv_heads, c.head_dim)
-            flat[:, 0].index_copy_(0, rows, qk[:, c.heads :])
-            flat[:, 1].index_copy_(0, rows, qkv[:, rotated_width:].view(len(tokens), -1, c.head_dim))
+            cache.put(rows, qk[:, c.heads :], qkv[:, rotated_width:].view(len(tokens), -1, c.head_dim))
             attended = plan.attend(qk[:, : c.heads], cache)
-            x = x + layer.out(attended.view(-1, query_width))
+            x.add_(layer.out(attended.view(-1, query_width)))
             gate, up = layer.gate_up(self._normed(x, layer.before_mlp)).chunk(2, dim=1)
-            x = x + layer.down(functional.silu(gate) * up)
+            x.add_(layer.down(functional.silu(gate) * up))
         ends = accumulate(len(s.tokens) for s in spans)
         wanted = [end - 1 for end, s in zip(ends, spans, strict=True) if s.logits]
         if len(wanted) < len(x):
