@@ -173,7 +173,7 @@ def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
         target=planned.pipeline.target,
         deploy=planned.front.deploy,
         settings=planned.front.sets,
-        sources={_relative(p, source.parent): locks.digest(p) for p in planned.front.sources},
+        sources={_relative(p, source.parent): locks.digest(p) for p in _sources(planned)},
         models=_model_records(planned, versions),
         packages=versions.packages,
         outputs={name: hashlib.sha256(data).hexdigest() for name, data in sorted(out.items())},
@@ -222,6 +222,12 @@ def _model_records(planned: Planned, versions: Versions) -> dict[str, dict[str, 
             }
         records[declared.name] = {"source": declared.source, "revision": model.revision, "files": files}
     return records
+
+
+def _sources(planned: Planned) -> tuple[Path, ...]:
+    """Every file the plan depends on: the source, what it imports, its python stages, the target's file."""
+    target = planned.context.target.file
+    return planned.front.sources + ((target,) if target else ())
 
 
 def _relative(path: Path, base: Path) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,7 @@ class Target:
     cores: int | None = None
     here: bool = False
     hosts: int = 1
+    file: Path | None = field(default=None, compare=False)  # that it was read from
 
     @property
     def gpus(self) -> bool:
@@ -285,9 +286,9 @@ def read(path: Path) -> Target:
         if not total:
             raise TargetError(f"{where} needs devices, or a host with `memory_gib`")
         device = Device("cpu", "cpu", "", total, usable, origin=where)
-        return Target(name, (device,), device, cores=cores)
+        return Target(name, (device,), device, cores=cores, file=path)
     links = tuple(_link(e, f"{where}, link {i}", devices) for i, e in enumerate(content.get("links", [])))
-    return Target(name, tuple(devices), replace(_host(total, usable), origin=where), links, cores)
+    return Target(name, tuple(devices), replace(_host(total, usable), origin=where), links, cores, file=path)
 
 
 def _devices(entry: Any, where: str, first: int) -> list[Device]:

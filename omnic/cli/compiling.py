@@ -57,10 +57,10 @@ def plan(
         later.refuse("omnic plan --compare")
     if context.args:  # taken at all because of `--explain STAGE`
         raise typer.BadParameter(f"one file at a time; what is `{context.args[0]}`?")
-    from omnic.passes.report import plan_json, plan_markdown
+    from omnic.passes.report import plan_json, plan_text
 
     planned = planned_of(file, deploy, target, tuple(set or ()))
-    print((plan_json if json else plan_markdown)(planned.pipeline, planned.context).rstrip("\n"))
+    print((plan_json if json else plan_text)(planned.pipeline, planned.context).rstrip("\n"))
 
 
 def opt(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -40,8 +41,8 @@ def test_plan_shows_memory_decisions_and_where_they_come_from(small: Path, omnic
 
 def test_a_flag_is_stronger_than_the_file_and_says_so(small: Path, omnic: Omnic) -> None:
     small.write_text(CLEAN.replace("lm.generate", "lm.generate { slots = 3 }"))
-    assert "slots | 3 | stage block" in omnic("plan", small).out
-    assert "slots | 2 | flag" in omnic("plan", small, "--set", "think.slots=2").out
+    assert re.search(r"slots +3 +stage block", omnic("plan", small).out)
+    assert re.search(r"slots +2 +flag", omnic("plan", small, "--set", "think.slots=2").out)
 
 
 @pytest.mark.parametrize("set", ["think.slotz=2", "thing.slots=2", "slots", "think.slots=", "think.slots=many"])

@@ -131,7 +131,7 @@ def test_another_omnic_is_refused(source: Path, tmp_path: Path) -> None:
 
 
 def test_locked_needs_a_lock(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(Stale, match="no omnic.lock"):
+    with pytest.raises(Stale, match=r"no omnic\.lock"):
         build(source, tmp_path / "out", locked=True)
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_lock_is_one_line(damage: bytes, source: Path, tmp_path: Path)
     out = tmp_path / "out"
     build(source, out)
     (out / "omnic.lock").write_bytes(damage)
-    with pytest.raises(Stale, match="omnic.lock"):
+    with pytest.raises(Stale, match=r"omnic\.lock"):
         lock.verify(out)
 
 
@@ -163,3 +163,13 @@ def test_a_build_moved_away_still_verifies(source: Path, tmp_path: Path) -> None
     (tmp_path / "src" / "weights").rename(moved / "weights")
     source.unlink()
     lock.verify(moved)
+
+
+def test_a_change_of_the_target_file_makes_a_build_stale(source: Path, tmp_path: Path) -> None:
+    profile = source.parent / "box.json"
+    profile.write_text('{"host": {"memory_gib": 64}}')
+    build(source, tmp_path / "out", target=str(profile))
+    lock.verify(tmp_path / "out")
+    profile.write_text('{"host": {"memory_gib": 32}}')
+    with pytest.raises(Stale, match=r"box\.json changed"):
+        lock.verify(tmp_path / "out")
