@@ -13,10 +13,17 @@ from omnic.source import Span
 WIDTH = 120
 
 
+RESERVED = frozenset(
+    {"self", "flow", "math", "add", "build", "load", "stages", "draw", "scale", "keep_top_k", "keep_top_p"}
+)
+"""What generated methods and their base class use under these names."""
+
+
 def identifier(name: str) -> str:
-    """A name of the language as a Python name: dots become underscores, keywords get one at the end."""
+    """A name of the language as a Python name: dots become underscores, what Python or the generated code uses
+    itself gets one at the end."""
     name = name.replace(".", "_")
-    return f"{name}_" if keyword.iskeyword(name) or name in ("self", "flow") else name
+    return f"{name}_" if keyword.iskeyword(name) or name in RESERVED else name
 
 
 def class_name(pipeline: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 from omnic import manifest
 from omnic.codegen import python as py
-from omnic.codegen.slices import SliceView, method_name
+from omnic.codegen.slices import SliceView, entry_name, method_name
 from omnic.contract.domains import Choices, Range
-from omnic.contract.endpoints import Endpoint, Knob, ParamSpec, Signature, Slice, bind
+from omnic.contract.endpoints import Endpoint, Field, Knob, ParamSpec, Signature, Slice, bind
 from omnic.contract.types import Type
 from omnic.expr import Expr, Quantity, Size
 from omnic.ir import pipeline as ir
@@ -67,8 +67,11 @@ def _endpoint(pipeline: ir.Pipeline, endpoint: ir.Endpoint, views: tuple[SliceVi
         if (view := by_method[method_name(endpoint, s)])
     )
     bound = bind(endpoint.name, signature(pipeline), dict(endpoint.fields), endpoint.entry, slices)
-    fields = tuple(replace(f, argument=py.identifier(f.argument)) if f.argument else f for f in bound.fields)
-    return replace(bound, fields=fields)
+
+    def argument(field: Field) -> str:
+        return entry_name(pipeline, endpoint) if field.target == "entry" else py.identifier(field.argument)
+
+    return replace(bound, fields=tuple(replace(f, argument=argument(f)) if f.argument else f for f in bound.fields))
 
 
 def _stage(stage: ir.Stage) -> manifest.Stage:

@@ -45,6 +45,14 @@ def method_name(endpoint: Endpoint, slice_: Slice) -> str:
     return py.identifier("_".join((endpoint.name, *slice_.outputs)))
 
 
+def entry_name(pipeline: Pipeline, endpoint: Endpoint) -> str:
+    """The keyword of what enters at `endpoint.entry`: the port's name, with its stage's where that is taken."""
+    stage, _, port = (endpoint.entry or "").rpartition(".")
+    knobs = {s.value.field for st in pipeline.stages for _, s in st.keys if isinstance(s.value, Open)}
+    taken = {i.name for i in pipeline.inputs} | {p.name for p in pipeline.params} | knobs | {"seed"}
+    return py.identifier(f"{stage}.{port}" if port in taken else port)
+
+
 def slice_views(pipeline: Pipeline, constants: frozenset[str]) -> tuple[SliceView, ...]:
     return tuple(_view(pipeline, e, s, constants) for e in pipeline.endpoints for s in e.slices)
 
@@ -114,8 +122,8 @@ class _Body:
     def _all(self) -> Iterator[Argument]:
         fed = {source for stage in self.stages for source in self._sources(stage)}
         if self.endpoint.entry:
-            stage, port = self.endpoint.entry.split(".", 1)[0], self.endpoint.entry.rsplit(".", 1)[1]
-            yield Argument(self._entry_name(), port, py.annotation(self._entry_type(stage, port)), None)
+            port = self.endpoint.entry.rpartition(".")[2]
+            yield Argument(entry_name(self.pipeline, self.endpoint), port, py.annotation(self._entry_type()), None)
         for given in self.pipeline.inputs:
             if given.name in fed:
                 default = "None" if given.type.optional else None
@@ -133,15 +141,18 @@ class _Body:
                     default = "()" if key == "stop" else py.literal(knob.default)
                     yield Argument(py.identifier(knob.field), knob.field, kind, default)
 
-    def _entry_name(self) -> str:
-        assert self.endpoint.entry
-        return py.identifier(self.endpoint.entry.rsplit(".", 1)[1])
+    def _entry_type(self) -> Type:
+        """What feeds the port where the slice begins gives the type it takes."""
+        stage, _, port = (self.endpoint.entry or "").rpartition(".")
+        source = dict(self.pipeline.stage(stage).inputs)[port]
+        if channel := self._channel(source):
+            return channel.type.required
+        return next(i.type for i in self.pipeline.inputs if i.name == source).required
 
-    def _entry_type(self, stage: str, port: str) -> Type:
-        for channel in self.pipeline.channels:
-            if channel.target == f"{stage}.{port}":
-                return channel.type.required
-        return next((i.type for i in self.pipeline.inputs if i.name == port), Type("text"))
+    def _local(self, stage: str) -> str:
+        """The variable that holds a running stage: its name, but never that of an argument."""
+        name = attribute(stage)
+        return f"{name}_stage" if any(name == a.name for a in self.arguments()) else name
 
     # --- statements --------------------------------------------------------------------------------------------------
 
@@ -149,7 +160,7 @@ class _Body:
         for stage in self.stages:
             block = [*self._channels(stage), self._start(stage)]
             if guards := self.guards[stage.name]:
-                yield f"{attribute(stage.name)} = None"
+                yield f"{self._local(stage.name)} = None"
                 yield f"if {' and '.join(f'{py.identifier(g)} is not None' for g in guards)}:"
                 yield from ("    " + line.replace("\n", "\n    ") for line in block)
             else:
@@ -157,8 +168,8 @@ class _Body:
         for name in self.slice_.outputs:
             output = next(o for o in self.pipeline.outputs if o.name == name)
             stage_name, port = output.source.rsplit(".", 1)
-            call = f'flow.output("{name}", {attribute(stage_name)}.{py.identifier(port)})'
-            yield f"if {attribute(stage_name)}:\n            {call}" if self.guards[stage_name] else call
+            call = f'flow.output("{name}", {self._local(stage_name)}.{py.identifier(port)})'
+            yield f"if {self._local(stage_name)}:\n            {call}" if self.guards[stage_name] else call
 
     def _start(self, stage: Stage) -> str:
         args = ["flow"]
@@ -176,13 +187,13 @@ class _Body:
                 args.append(f"{key}={py.expression(value)}")
             elif value is not None and not (stage.kind == "generate" and key in SAMPLER_KEYS):
                 args.append(f"{key}={py.literal(value)}")
-        return py.call(f"{attribute(stage.name)} = self.{attribute(stage.name)}.start", args, indent=8)
+        return py.call(f"{self._local(stage.name)} = self.{attribute(stage.name)}.start", args, indent=8)
 
     def _value(self, target: str, source: str) -> str | None:
         """What is passed to a port: a channel's variable, an argument, or nothing if its source is not in the slice."""
         channel = self._channel(source)
         if target == self.endpoint.entry:
-            return channel.name if channel else self._entry_name()
+            return channel.name if channel else entry_name(self.pipeline, self.endpoint)
         if channel is None:
             return py.identifier(source)
         producer = channel.source.rsplit(".", 1)[0]
@@ -200,16 +211,18 @@ class _Body:
             if segmenter := _segmenter(channel):
                 args.append(f"segmenter={segmenter}")
             if f"{stage.name}.{port}" == self.endpoint.entry:
-                yield py.call(f"{channel.name} = flow.given", [self._entry_name(), *args], comment, indent=8)
+                yield py.call(
+                    f"{channel.name} = flow.given", [entry_name(self.pipeline, self.endpoint), *args], comment, indent=8
+                )
             elif "." not in channel.source:
                 name = py.identifier(channel.source)
                 absent = f" if {name} is not None else None" if self._unguarded(stage, channel.source) else ""
                 yield py.call(f"{channel.name} = flow.given", [name, *args], absent + comment, indent=8)
             elif (producer := channel.source.rsplit(".", 1)[0]) in self.slice_.stages:
                 out = py.identifier(channel.source.rsplit(".", 1)[1])
-                made = py.call(f"{attribute(producer)}.{out}.channel", [f"window={_window(channel)}", *args])
+                made = py.call(f"{self._local(producer)}.{out}.channel", [f"window={_window(channel)}", *args])
                 missing = self.guards[producer] and not set(self.guards[producer]) <= set(self.guards[stage.name])
-                yield f"{channel.name} = {made}{f' if {attribute(producer)} else None' if missing else ''}{comment}"
+                yield f"{channel.name} = {made}{f' if {self._local(producer)} else None' if missing else ''}{comment}"
 
     def _unguarded(self, stage: Stage, given: str) -> bool:
         """Whether a pipeline input may be absent where the stage runs all the same."""

@@ -62,6 +62,7 @@ class Scripted:
         return tuple(units) if channel.segmenter else (("".join(units),) if units else ())
 
 
+NAMES = ("think", "add", "build", "class", "seed", "in0", "flow", "answer.think", "stages", "draw", "Flow")
 PORTS = tuple(f"in{i}" for i in range(3))
 
 
@@ -73,8 +74,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     params = (Param("loud", Type("int"), 3, Range(1, 9)),)
     stages: list[Stage] = []
     channels: list[Channel] = []
-    for number in range(draw(st.integers(1, 5))):
-        name = f"stage{number}"
+    for name in draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True)):
         wired: list[tuple[str, str]] = []
         for port in PORTS[: draw(st.integers(1, 3))]:
             source = draw(st.sampled_from([i.name for i in inputs] + [f"{s.name}.out" for s in stages]))
@@ -88,7 +88,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
             5,
             Name(("loud",)),
             Binary("+", Name(("loud",)), Literal(1)),
-            Open(f"pitch{number}", Type("int"), 2, Range(1, 9)),
+            Open(f"pitch{len(stages)}", Type("int"), 2, Range(1, 9)),
         )
         keys = (("volume", Setting(draw(st.sampled_from(values)))),)
         optional = tuple(port for port, _ in wired if draw(st.booleans()))
@@ -97,7 +97,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
         Output(f"answer{i}", TEXT, f"{draw(st.sampled_from(stages)).name}.out") for i in range(draw(st.integers(1, 2)))
     )
     entry = draw(st.sampled_from([None, *(c.target for c in channels)]))
-    kept = _reaching(stages, channels, [o.source.split(".")[0] for o in outputs], entry)
+    kept = _reaching(stages, channels, [o.source.rpartition(".")[0] for o in outputs], entry)
     endpoint = Endpoint("chat.completions", entry, slices=(Slice(tuple(o.name for o in outputs), tuple(kept)),))
     return Pipeline("p", "cpu", (), inputs, params, (), tuple(stages), tuple(channels), outputs, (endpoint,))
 
@@ -113,7 +113,7 @@ def _reaching(stages: list[Stage], channels: list[Channel], wanted: list[str], e
         for port, source in next(s for s in stages if s.name == name).inputs:
             origin = source_of.get(source, source)
             if "." in origin and f"{name}.{port}" != entry:
-                todo.append(origin.split(".")[0])
+                todo.append(origin.rpartition(".")[0])
     return [s.name for s in stages if s.name in found]
 
 
