@@ -173,8 +173,8 @@ async def _run(build: Path, manifest: Manifest, asked: Request) -> None:
             print()
         else:
             _write(manifest, name, file, join(pieces[name]))
-    told = [f"first {name} after {seconds:.2f} s" for name, seconds in first.items()]
-    print(f"{', '.join([*told, f'all after {whole:.2f} s'])} (seed {finished.seed})", file=sys.stderr)
+    told = [f"first {manifest.outputs[name].kind} ({name}) after {s:.2f} s" for name, s in first.items()]
+    print(f"{', '.join([*told, f'whole after {whole:.2f} s'])} (seed {finished.seed})", file=sys.stderr)
     for name, note in finished.notes.items():
         print(f"{name}: {note}", file=sys.stderr)
     if finished.finish_reason == "length":

@@ -33,7 +33,9 @@ def test_text_is_printed_and_times_go_beside_it(build: Make, omnic: Omnic) -> No
     done = omnic("run", build(), "--in", "messages=hello there")
     assert (done.status, done.out) == (0, "hello there\n")
     assert "loaded think: 0 MiB" in done.err
-    assert re.search(r"^first reply after \d+\.\d\d s, all after \d+\.\d\d s \(seed \d+\)$", done.err, re.MULTILINE)
+    assert re.search(
+        r"^first text \(reply\) after \d+\.\d\d s, whole after \d+\.\d\d s \(seed \d+\)$", done.err, re.MULTILINE
+    )
 
 
 def test_sound_is_written_as_the_suffix_says(build: Make, tmp_path: Path, omnic: Omnic) -> None:
@@ -41,7 +43,7 @@ def test_sound_is_written_as_the_suffix_says(build: Make, tmp_path: Path, omnic:
     done = omnic("run", build(), "--in", "messages=hello there", "--out", "reply=-", "--out", f"speech={wav}")
     assert (done.status, done.out) == (0, "hello there\n")
     assert f"wrote {wav}: 0.1 s of sound" in done.err
-    assert "first speech after" in done.err
+    assert "first audio (speech) after" in done.err
     with wave.open(str(wav)) as sound:
         assert (sound.getframerate(), sound.getnframes()) == (24000, 240 * len("hello there"))
     assert omnic("run", build(), "--in", "messages=hello", "--out", f"speech={mp3}").status == 0
