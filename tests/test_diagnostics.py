@@ -68,7 +68,8 @@ def test_github_is_a_workflow_command_with_its_specials_escaped() -> None:
     sink = Sink()
     sink.warning("odd", "100% odd", span("think", Source("a,b:c.omni", "think")), "here", notes=["so\nit is"])
     assert render(sink.diagnostics, "github") == (
-        "::warning file=a%2Cb%3Ac.omni,line=1,endLine=1,col=1,endColumn=6,title=odd::100%25 odd%0Ahere%0Anote: so%0Ait is\n"
+        "::warning file=a%2Cb%3Ac.omni,line=1,endLine=1,col=1,endColumn=6,title=odd"
+        "::100%25 odd%0Ahere%0Anote: so%0Ait is\n"
     )
 
 
