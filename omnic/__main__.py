@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 
@@ -12,6 +13,7 @@ _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.
 
 
 def main() -> None:
+    gc.disable()  # a fast command is over before there is garbage worth looking for; the others enable it
     sys.exit(run(sys.argv[1:]))
 
 
@@ -50,6 +52,7 @@ def run(argv: list[str]) -> int:
 def _all_commands(argv: list[str]) -> int:
     from omnic import installed
 
+    gc.enable()
     installed.require()
     from omnic.cli.app import app
 
