@@ -9,15 +9,15 @@ from omnic.catalog.part import CatalogError, Key
 from omnic.contract.domains import Range
 from omnic.contract.types import Type
 
-# Where a checkpoint says nothing: what the authors of SmolLM2 (135 M parameters) suggest. Measured on its GGUF over
-# twelve questions: short facts come out right, and about half of the long answers begin to repeat themselves. At 0.7
-# and 0.95 a tenth does, but then facts go wrong. Large models bring a generation config of their own.
-FALLBACK: dict[str, float | int] = {"temperature": 0.2, "top_p": 0.9, "top_k": 0}
-FALLBACK_ORIGIN = "catalog, as SmolLM2's authors suggest"
+# Where a checkpoint says nothing: what the authors of SmolLM2 (135 M parameters) suggest, and a penalty on repetition.
+# Measured on its GGUF over twelve questions of 256 tokens: without the penalty half of the answers end in a loop, with
+# it one does; warmer draws loop less too, but then facts go wrong. Large models bring a generation config of their own.
+FALLBACK: dict[str, float | int] = {"temperature": 0.2, "top_p": 0.9, "top_k": 0, "repetition_penalty": 1.1}
+FALLBACK_ORIGIN = "catalog, for small models"
 
 
-_NEUTRAL: dict[str, float | int] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
-_GREEDY: dict[str, float | int] = {"temperature": 0.0, "top_p": 1.0, "top_k": 0}
+_NEUTRAL: dict[str, float | int] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
+_GREEDY = _NEUTRAL | {"temperature": 0.0}
 
 
 def sampling_keys(max_context: int, generation: Mapping[str, Any], origin: str) -> tuple[Key, ...]:
@@ -26,12 +26,13 @@ def sampling_keys(max_context: int, generation: Mapping[str, Any], origin: str) 
     A checkpoint that says how to sample is followed: what it leaves out is neutral, `do_sample = false` is greedy.
     Raises CatalogError (`bad-checkpoint`) if what it says cannot be meant.
     """
-    stated = {name: generation[name] for name in _NEUTRAL if generation.get(name) is not None}
+    stated = {n: _number(n, generation[n], origin) for n in _NEUTRAL if generation.get(n) is not None}
+    penalty = {n: value for n, value in stated.items() if n == "repetition_penalty"}  # holds for greedy draws too
     defaults, read = FALLBACK, FALLBACK_ORIGIN
-    if generation.get("do_sample") is False:
-        defaults, read = _GREEDY, origin
+    if generation.get("do_sample") is False or (stated == penalty != {} and not generation.get("do_sample")):
+        defaults, read = _GREEDY | penalty, origin
     elif generation.get("do_sample") or stated:
-        defaults, read = _NEUTRAL | {name: _number(name, value, origin) for name, value in stated.items()}, origin
+        defaults, read = _NEUTRAL | stated, origin
     return (
         Key(
             "max_tokens",
@@ -68,6 +69,15 @@ def sampling_keys(max_context: int, generation: Mapping[str, Any], origin: str) 
             field="top_k",
             origin=read,
         ),
+        Key(
+            "repetition_penalty",
+            Type("float"),
+            defaults["repetition_penalty"],
+            Range(min(1.0, defaults["repetition_penalty"]), max(2.0, defaults["repetition_penalty"])),
+            "above 1 makes tokens that were said before less likely",
+            field="repetition_penalty",
+            origin=read,
+        ),
         Key("stop", Type("text"), (), doc="end before any of these strings", field="stop"),
         Key("seed", Type("seed"), None, doc="the same seed gives the same draws", field="seed"),
     )
@@ -75,6 +85,8 @@ def sampling_keys(max_context: int, generation: Mapping[str, Any], origin: str) 
 
 def _number(name: str, value: Any, origin: str) -> float | int:
     kind, most = type(_NEUTRAL[name]), 1 if name == "top_p" else float("inf")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or kind(value) != value:
+    least = 1e-2 if name == "repetition_penalty" else 0
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= most or kind(value) != value:
         raise CatalogError(f"{origin}: `{name}` cannot be {value!r}", id="bad-checkpoint")
     return kind(value)

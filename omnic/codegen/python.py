@@ -1,8 +1,8 @@
-"""Pieces of Python source: names, literals, expressions, calls."""
+"""Pieces of Python source: literals, expressions, calls."""
 
 from __future__ import annotations
 
-import keyword
+from collections.abc import Mapping
 from typing import Any
 
 from omnic.contract.domains import Choices, Domain, Range
@@ -11,25 +11,6 @@ from omnic.expr import BINARY, Binary, Call, Expr, Literal, Name, Quantity, Size
 from omnic.source import Span
 
 WIDTH = 120
-
-
-RESERVED = frozenset(
-    {"self", "flow", "math", "add", "build", "load", "stages", "draw", "scale", "keep_top_k", "keep_top_p"}
-)
-"""What generated methods and their base class use under these names."""
-
-
-def identifier(name: str) -> str:
-    """A name of the language as a Python name: dots become underscores, what Python or the generated code uses
-    itself gets one at the end."""
-    name = name.replace(".", "_")
-    return f"{name}_" if keyword.iskeyword(name) or name in RESERVED else name
-
-
-def class_name(pipeline: str) -> str:
-    """`voice_chat` -> `VoiceChat`."""
-    name = "".join(word.capitalize() for word in pipeline.split("_") if word)
-    return f"{name}_" if keyword.iskeyword(name) or name in ("Pipeline", "Build", "Flow", "Any") else name
 
 
 def literal(value: Any) -> str:
@@ -73,23 +54,23 @@ def annotation(type_: Type) -> str:
     return f"{name} | None" if type_.optional and name != "Any" else name
 
 
-def expression(expr: Expr, outer: int = 0) -> str:
-    """An expression over params as Python; params are local variables of that name."""
+def expression(expr: Expr, variables: Mapping[str, str], outer: int = 0) -> str:
+    """An expression over params as Python; `variables` are the names that hold them."""
     match expr:
         case Literal(value=value):
             return literal(value)
         case Name(path=path):
-            return ".".join((identifier(path[0]), *path[1:]))
+            return ".".join((variables[path[0]], *path[1:]))
         case Call(function=function, args=args):
             name = f"math.{function}" if function in ("ceil", "floor") else function
-            return f"{name}({', '.join(expression(a) for a in args)})"
+            return f"{name}({', '.join(expression(a, variables) for a in args)})"
         case Unary(op="not", operand=operand):
-            text, power = f"not {expression(operand, 3)}", 3
+            text, power = f"not {expression(operand, variables, 3)}", 3
         case Unary(op="-", operand=operand):
-            text, power = f"-{expression(operand, 7)}", 7
+            text, power = f"-{expression(operand, variables, 7)}", 7
         case Binary(op=op, left=left, right=right):
             power = BINARY[op]
-            text = f"{expression(left, power + (power == 4))} {op} {expression(right, power + 1)}"
+            text = f"{expression(left, variables, power + (power == 4))} {op} {expression(right, variables, power + 1)}"
         case _:
             raise TypeError(f"not an expression: {expr!r}")
     return f"({text})" if power < outer else text

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from omnic import manifest
-from omnic.codegen import python as py
-from omnic.codegen.slices import SliceView, entry_name, method_name
+from omnic.codegen.names import Names
+from omnic.codegen.slices import SliceView
 from omnic.contract.domains import Choices, Range
 from omnic.contract.endpoints import Endpoint, Field, Knob, ParamSpec, Signature, Slice, bind
 from omnic.contract.types import Type
@@ -25,11 +25,12 @@ def manifest_of(
     omnic: str,
 ) -> manifest.Manifest:
     """Everything the runtime needs to load and serve `pipeline`, and nothing of the machine that built it."""
+    names = Names(pipeline)
     return manifest.Manifest(
         version=manifest.VERSION,
         omnic=omnic,
         pipeline=pipeline.name,
-        class_name=py.class_name(pipeline.name),
+        class_name=names.class_name,
         source=source,
         source_sha256=source_sha256,
         target=pipeline.target,
@@ -39,7 +40,7 @@ def manifest_of(
         requires=pipeline.requires,
         models=models,
         stages=tuple(_stage(s) for s in pipeline.stages),
-        endpoints=tuple(_endpoint(pipeline, e, slices) for e in pipeline.endpoints),
+        endpoints=tuple(_endpoint(pipeline, names, e, slices) for e in pipeline.endpoints),
         memory=tuple(manifest.DeviceBytes(d.name, dict(d.items)) for d in pipeline.devices),
     )
 
@@ -59,17 +60,17 @@ def signature(pipeline: ir.Pipeline) -> Signature:
     )
 
 
-def _endpoint(pipeline: ir.Pipeline, endpoint: ir.Endpoint, views: tuple[SliceView, ...]) -> Endpoint:
+def _endpoint(pipeline: ir.Pipeline, names: Names, endpoint: ir.Endpoint, views: tuple[SliceView, ...]) -> Endpoint:
     by_method = {view.method: view for view in views}
     slices = tuple(
         Slice(view.method, s.outputs, s.stages, tuple(a.name for a in view.arguments))
         for s in endpoint.slices
-        if (view := by_method[method_name(endpoint, s)])
+        if (view := by_method[names.method(endpoint, s)])
     )
     bound = bind(endpoint.name, signature(pipeline), dict(endpoint.fields), endpoint.entry, slices)
 
     def argument(field: Field) -> str:
-        return entry_name(pipeline, endpoint) if field.target == "entry" else py.identifier(field.argument)
+        return names.entries[endpoint.name] if field.target == "entry" else names.arguments[field.argument]
 
     return replace(bound, fields=tuple(replace(f, argument=argument(f)) if f.argument else f for f in bound.fields))
 

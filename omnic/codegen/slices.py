@@ -1,30 +1,16 @@
-"""Views of the served slices: one method each, its stages, channels and outputs as straight-line code."""
+"""Views of the served slices: one method each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import keyword
+from dataclasses import dataclass
 
 from omnic.codegen import python as py
-from omnic.codegen.stages import SAMPLER_KEYS, attribute, settled
-from omnic.contract.types import Type
-from omnic.expr import Call, Expr, Literal, Name, names
-from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage, get
-
-_SEGMENTERS = {"word": "Words()", "clause": "Clauses()", "sentence": "Sentences()", "whole": "Whole()"}
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """A keyword of a slice's method. `name` is the Python name, `field` what errors call it."""
-
-    name: str
-    field: str
-    annotation: str
-    default: str | None  # as source; None where the caller must give it
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.annotation}" + ("" if self.default is None else f" = {self.default}")
+from omnic.codegen.body import Argument, Body
+from omnic.codegen.names import Names
+from omnic.codegen.stages import settled
+from omnic.expr import names as names_in
+from omnic.ir.pipeline import Endpoint, Pipeline, Slice, get
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +27,24 @@ class SliceView:
     lines: tuple[str, ...]
 
 
-def method_name(endpoint: Endpoint, slice_: Slice) -> str:
-    return py.identifier("_".join((endpoint.name, *slice_.outputs)))
+def slice_views(pipeline: Pipeline, names: Names, constants: frozenset[str]) -> tuple[SliceView, ...]:
+    return tuple(_view(pipeline, names, e, s, constants) for e in pipeline.endpoints for s in e.slices)
 
 
-def entry_name(pipeline: Pipeline, endpoint: Endpoint) -> str:
-    """The keyword of what enters at `endpoint.entry`: the port's name, with its stage's where that is taken."""
-    stage, _, port = (endpoint.entry or "").rpartition(".")
-    knobs = {s.value.field for st in pipeline.stages for _, s in st.keys if isinstance(s.value, Open)}
-    taken = {i.name for i in pipeline.inputs} | {p.name for p in pipeline.params} | knobs | {"seed"}
-    return py.identifier(f"{stage}.{port}" if port in taken else port)
-
-
-def slice_views(pipeline: Pipeline, constants: frozenset[str]) -> tuple[SliceView, ...]:
-    return tuple(_view(pipeline, e, s, constants) for e in pipeline.endpoints for s in e.slices)
-
-
-def _view(pipeline: Pipeline, endpoint: Endpoint, slice_: Slice, constants: frozenset[str]) -> SliceView:
-    body = _Body(pipeline, endpoint, slice_)
+def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, constants: frozenset[str]) -> SliceView:
+    body = Body(pipeline, names, endpoint, slice_)
     arguments = tuple(body.arguments())
-    method = method_name(endpoint, slice_)
+    method = names.method(endpoint, slice_)
     checks = [
-        f'{name}.require("{a.field}", {a.name})'
+        f'{names.constants[a.field]}.require("{a.field}", {a.name})'
         for a in arguments
-        if (name := py.identifier(a.field.rsplit(".", 1)[-1]).upper()) in constants
+        if a.name != names.entries.get(endpoint.name) and names.constants[a.field] in constants
     ]
     present = {a.field: a.name for a in arguments}
-    for index, rule in enumerate(pipeline.requires):
-        needed = sorted({name.path[0] for name in names(rule)})
+    for constant, rule in zip(names.rules, pipeline.requires, strict=True):
+        needed = sorted({name.path[0] for name in names_in(rule)})
         if all(name in present for name in needed):
-            checks.append(f"RULE_{index}.require({', '.join(f'{name}={present[name]}' for name in needed)})")
+            checks.append(py.call(f"{constant}.require", [_keyword(name, present[name]) for name in needed], indent=8))
     seed = next((s.value for st in body.stages if (s := get(st.keys, "seed")) and settled(s.value)), None)
     parameters = ["self", "*", *map(str, arguments)]
     enters = f", entering at {endpoint.entry}" if endpoint.entry else ""
@@ -91,188 +65,5 @@ def _view(pipeline: Pipeline, endpoint: Endpoint, slice_: Slice, constants: froz
     )
 
 
-@dataclass(slots=True)
-class _Body:
-    """Writes the statements of one slice. A stage that needs an optional input is guarded by its presence."""
-
-    pipeline: Pipeline
-    endpoint: Endpoint
-    slice_: Slice
-    stages: list[Stage] = field(init=False)
-    guards: dict[str, tuple[str, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.stages = [self.pipeline.stage(name) for name in self.slice_.stages]
-        self.guards = {}
-        for stage in self.stages:
-            self.guards[stage.name] = tuple(dict.fromkeys(self._guards(stage)))
-
-    # --- arguments ---------------------------------------------------------------------------------------------------
-
-    def arguments(self) -> Iterator[Argument]:
-        """Inputs, then params, then open knobs, in source order; `seed` last."""
-        taken: set[str] = set()
-        for argument in self._all():
-            if argument.name not in taken:
-                taken.add(argument.name)
-                yield argument
-        if not any((s := get(stage.keys, "seed")) and settled(s.value) for stage in self.stages):
-            yield Argument("seed", "seed", "int | None", "None")
-
-    def _all(self) -> Iterator[Argument]:
-        fed = {source for stage in self.stages for source in self._sources(stage)}
-        if self.endpoint.entry:
-            port = self.endpoint.entry.rpartition(".")[2]
-            yield Argument(entry_name(self.pipeline, self.endpoint), port, py.annotation(self._entry_type()), None)
-        for given in self.pipeline.inputs:
-            if given.name in fed:
-                default = "None" if given.type.optional else None
-                yield Argument(py.identifier(given.name), given.name, py.annotation(given.type), default)
-        used = {n.path[0] for s in self.stages for _, k in s.keys if isinstance(k.value, Expr) for n in names(k.value)}
-        for param in self.pipeline.params:
-            if param.name in used:
-                default = None if param.default is None else py.literal(param.default)
-                yield Argument(py.identifier(param.name), param.name, py.annotation(param.type), default)
-        for one in self.stages:
-            for key, setting in one.keys:
-                if isinstance(setting.value, Open) and key != "seed":
-                    knob = setting.value
-                    kind = "tuple[str, ...]" if key == "stop" else py.annotation(knob.type)
-                    default = "()" if key == "stop" else py.literal(knob.default)
-                    yield Argument(py.identifier(knob.field), knob.field, kind, default)
-
-    def _entry_type(self) -> Type:
-        """What feeds the port where the slice begins gives the type it takes."""
-        stage, _, port = (self.endpoint.entry or "").rpartition(".")
-        source = dict(self.pipeline.stage(stage).inputs)[port]
-        if channel := self._channel(source):
-            return channel.type.required
-        return next(i.type for i in self.pipeline.inputs if i.name == source).required
-
-    def _local(self, stage: str) -> str:
-        """The variable that holds a running stage: its name, but never that of an argument."""
-        name = attribute(stage)
-        return f"{name}_stage" if any(name == a.name for a in self.arguments()) else name
-
-    # --- statements --------------------------------------------------------------------------------------------------
-
-    def lines(self) -> Iterator[str]:
-        for stage in self.stages:
-            block = [*self._channels(stage), self._start(stage)]
-            if guards := self.guards[stage.name]:
-                yield f"{self._local(stage.name)} = None"
-                yield f"if {' and '.join(f'{py.identifier(g)} is not None' for g in guards)}:"
-                yield from ("    " + line.replace("\n", "\n    ") for line in block)
-            else:
-                yield from block
-        for name in self.slice_.outputs:
-            output = next(o for o in self.pipeline.outputs if o.name == name)
-            stage_name, port = output.source.rsplit(".", 1)
-            call = f'flow.output("{name}", {self._local(stage_name)}.{py.identifier(port)})'
-            yield f"if {self._local(stage_name)}:\n            {call}" if self.guards[stage_name] else call
-
-    def _start(self, stage: Stage) -> str:
-        args = ["flow"]
-        for port, source in stage.inputs:
-            value = self._value(f"{stage.name}.{port}", source)
-            if value is not None:
-                args.append(f"{py.identifier(port)}={value}")
-        for key, setting in stage.keys:
-            value = setting.value
-            if key == "seed" or (stage.kind not in ("generate", "decode")) or not stage.model:
-                continue
-            if isinstance(value, Open):
-                args.append(f"{key}={py.identifier(value.field)}")
-            elif isinstance(value, Expr):
-                args.append(f"{key}={py.expression(value)}")
-            elif value is not None and not (stage.kind == "generate" and key in SAMPLER_KEYS):
-                args.append(f"{key}={py.literal(value)}")
-        return py.call(f"{self._local(stage.name)} = self.{attribute(stage.name)}.start", args, indent=8)
-
-    def _value(self, target: str, source: str) -> str | None:
-        """What is passed to a port: a channel's variable, an argument, or nothing if its source is not in the slice."""
-        channel = self._channel(source)
-        if target == self.endpoint.entry:
-            return channel.name if channel else entry_name(self.pipeline, self.endpoint)
-        if channel is None:
-            return py.identifier(source)
-        producer = channel.source.rsplit(".", 1)[0]
-        if "." in channel.source and producer not in self.slice_.stages:
-            return None
-        return channel.name
-
-    def _channels(self, stage: Stage) -> Iterator[str]:
-        for port, source in stage.inputs:
-            channel = self._channel(source)
-            if channel is None:
-                continue
-            comment = f"  # {where}" if (where := py.where(channel.span)) else ""
-            args = []
-            if segmenter := _segmenter(channel):
-                args.append(f"segmenter={segmenter}")
-            if f"{stage.name}.{port}" == self.endpoint.entry:
-                yield py.call(
-                    f"{channel.name} = flow.given", [entry_name(self.pipeline, self.endpoint), *args], comment, indent=8
-                )
-            elif "." not in channel.source:
-                name = py.identifier(channel.source)
-                absent = f" if {name} is not None else None" if self._unguarded(stage, channel.source) else ""
-                yield py.call(f"{channel.name} = flow.given", [name, *args], absent + comment, indent=8)
-            elif (producer := channel.source.rsplit(".", 1)[0]) in self.slice_.stages:
-                out = py.identifier(channel.source.rsplit(".", 1)[1])
-                made = py.call(f"{self._local(producer)}.{out}.channel", [f"window={_window(channel)}", *args])
-                missing = self.guards[producer] and not set(self.guards[producer]) <= set(self.guards[stage.name])
-                yield f"{channel.name} = {made}{f' if {self._local(producer)} else None' if missing else ''}{comment}"
-
-    def _unguarded(self, stage: Stage, given: str) -> bool:
-        """Whether a pipeline input may be absent where the stage runs all the same."""
-        optional = any(i.name == given and i.type.optional for i in self.pipeline.inputs)
-        return optional and given not in self.guards[stage.name]
-
-    def _channel(self, source: str) -> Channel | None:
-        return next((c for c in self.pipeline.channels if c.name == source), None)
-
-    def _sources(self, stage: Stage) -> Iterator[str]:
-        """Names of pipeline inputs that feed the stage directly."""
-        for port, source in stage.inputs:
-            if f"{stage.name}.{port}" == self.endpoint.entry:
-                continue
-            channel = self._channel(source)
-            name = channel.source if channel else source
-            if "." not in name:
-                yield name
-
-    def _guards(self, stage: Stage) -> Iterator[str]:
-        optional = {i.name for i in self.pipeline.inputs if i.type.optional}
-        for port, source in stage.inputs:
-            if f"{stage.name}.{port}" == self.endpoint.entry or port in stage.optional:
-                continue
-            channel = self._channel(source)
-            name = channel.source if channel else source
-            if "." not in name:
-                if name in optional:
-                    yield name
-            else:
-                yield from self.guards.get(name.rsplit(".", 1)[0], ())
-
-
-def stream_of(channel: Channel) -> tuple[str, int | None]:
-    """The stream mode of a channel and the n of `chunk(n)`."""
-    setting = get(channel.how, "stream")
-    match setting.value if setting else "whole":
-        case Call(function=mode, args=(Literal(value=int() as n),)):
-            return mode, n
-        case Name(path=(mode,)) | str(mode):
-            return mode, None
-        case other:
-            raise TypeError(f"not a stream mode: {other!r}")
-
-
-def _segmenter(channel: Channel) -> str | None:
-    return _SEGMENTERS.get(stream_of(channel)[0]) if channel.type.kind == "text" else None
-
-
-def _window(channel: Channel) -> str:
-    setting = get(channel.how, "window")
-    assert setting is not None, "the stream pass gives every channel its window"
-    return py.literal(setting.value)
+def _keyword(name: str, value: str) -> str:
+    return f'**{{"{name}": {value}}}' if keyword.iskeyword(name) else f"{name}={value}"

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnic.codegen import python as py
+from omnic.codegen.names import Names
 from omnic.expr import Expr
 from omnic.ir.pipeline import Open, Pipeline, Stage, get
 
 SAMPLER_KEYS = ("temperature", "top_k", "top_p")
-_NEUTRAL = {"top_k": 0, "top_p": 1.0}
+"""Keys of a generate stage that its sampling function holds where they are pinned."""
+_NEUTRAL = {"top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,48 +33,48 @@ class StageView:
     call: str
 
 
-def attribute(stage: str) -> str:
-    return py.identifier(stage)
-
-
 def settled(value: Any) -> bool:
     """Whether a key's value is known now: neither open to requests nor computed from params."""
     return not isinstance(value, Open | Expr)
 
 
-def sampler_views(pipeline: Pipeline) -> tuple[SamplerView, ...]:
-    return tuple(_sampler(stage) for stage in pipeline.stages if stage.kind == "generate")
+def sampler_views(pipeline: Pipeline, names: Names) -> tuple[SamplerView, ...]:
+    return tuple(_sampler(stage, names) for stage in pipeline.stages if stage.kind == "generate")
 
 
-def _sampler(stage: Stage) -> SamplerView:
-    values = {key: setting.value for key in SAMPLER_KEYS if (setting := get(stage.keys, key)) is not None}
+def _sampler(stage: Stage, names: Names) -> SamplerView:
+    values = {
+        key: setting.value
+        for key in ("repetition_penalty", *SAMPLER_KEYS)
+        if (setting := get(stage.keys, key)) and setting.value != _NEUTRAL.get(key)
+    }
     temperature = values.get("temperature", 0.0)
-    signature = f"def sample_{attribute(stage.name)}(logits: Tensor, rows: Rows) -> Tensor:"
-    if settled(temperature) and temperature == 0:
-        return SamplerView(signature, "Greedy: `temperature` is pinned to 0.", ("return logits.argmax(-1)",))
+    signature = f"def {names.samplers[stage.name]}(logits: Tensor, rows: Rows) -> Tensor:"
+    steps = []
+    if "repetition_penalty" in values:
+        steps.append("logits = penalise(logits, rows.seen, rows.repetition_penalty)")
+    if temperature == 0:
+        return SamplerView(signature, "Greedy: `temperature` is pinned to 0.", (*steps, "return logits.argmax(-1)"))
 
     def operand(key: str) -> str:
         return py.literal(values[key]) if settled(values[key]) else f"rows.{key}"
 
-    steps = [f"logits = scale(logits, {operand('temperature')})"]
-    for key in ("top_k", "top_p"):
-        if key in values and not (settled(values[key]) and values[key] == _NEUTRAL[key]):
-            steps.append(f"logits = keep_{key}(logits, {operand(key)})")
-    greedy = "" if settled(temperature) else ", rows.temperature"
-    steps.append(f"return draw(logits, rows.uniform{greedy})")
+    steps.append(f"logits = scale(logits, {operand('temperature')})")
+    steps += [f"logits = keep_{key}(logits, {operand(key)})" for key in ("top_k", "top_p") if key in values]
+    steps.append(f"return draw(logits, rows.uniform{'' if settled(temperature) else ', rows.temperature'})")
     return SamplerView(signature, _knobs(values), tuple(steps))
 
 
 def _knobs(values: dict[str, Any]) -> str:
     open_ = [key for key, value in values.items() if not settled(value)]
     pinned = [f"{key} = {value}" for key, value in values.items() if settled(value)]
-    parts = [f"each row brings its own {' and '.join(open_)}"] if open_ else []
+    parts = [f"each row brings its own {', '.join(open_)}"] if open_ else []
     parts += [f"pinned: {', '.join(pinned)}"] if pinned else []
     return f"{'; '.join(parts).capitalize()}."
 
 
-def stage_views(pipeline: Pipeline) -> tuple[StageView, ...]:
-    return tuple(StageView(attribute(s.name), _comment(s), _construct(s)) for s in pipeline.stages)
+def stage_views(pipeline: Pipeline, names: Names) -> tuple[StageView, ...]:
+    return tuple(StageView(names.stages[s.name], _comment(s), _construct(s, names)) for s in pipeline.stages)
 
 
 def _comment(stage: Stage) -> str:
@@ -80,12 +82,12 @@ def _comment(stage: Stage) -> str:
     return f"{py.where(stage.span)}  stage {stage.name} = {made_of}".strip()
 
 
-def _construct(stage: Stage) -> str:
+def _construct(stage: Stage, names: Names) -> str:
     name = py.quoted(stage.name)
     how = [f"{key}={py.literal(s.value)}" for key, s in stage.how if key != "on"]
     match stage.kind:
         case "generate":
-            function, args = "Generate", [name, _checkpoint(stage), *how, f"sample=sample_{attribute(stage.name)}"]
+            function, args = "Generate", [name, _checkpoint(stage), *how, f"sample={names.samplers[stage.name]}"]
         case "decode" if stage.model:
             function, args = "Decode", [name, _checkpoint(stage), f"part={py.quoted(stage.part)}", *how]
         case "python":
@@ -96,8 +98,8 @@ def _construct(stage: Stage) -> str:
             function, args = "Python", [name, f"file={path}", f"function={py.quoted(called)}", *ports, *how]
         case _:
             keys = [f"{key}={py.literal(s.value)}" for key, s in stage.keys if settled(s.value)]
-            function, args = py.class_name(stage.part), [name, *keys, *how]
-    target = f"self.{attribute(stage.name)} = self.add("
+            function, args = stage.part.capitalize(), [name, *keys, *how]
+    target = f"self.{names.stages[stage.name]} = self.add("
     made = py.call(function, args, indent=8)
     if "\n" not in made and 8 + len(target) + len(made) + 1 <= py.WIDTH:
         return f"{target}{made})"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from omnic.codegen import python as py
+from omnic.codegen.names import MODULES, Names
 from omnic.codegen.slices import SliceView, slice_views
 from omnic.codegen.stages import SamplerView, StageView, sampler_views, stage_views
-from omnic.contract.domains import Domain
-from omnic.expr import names
+from omnic.expr import names as names_in
 from omnic.ir.pipeline import Open, Pipeline
 
 
@@ -41,10 +41,11 @@ class ModuleView:
 
 
 def module_view(pipeline: Pipeline, source: str, source_sha256: str, omnic: str) -> ModuleView:
-    samplers = sampler_views(pipeline)
-    stages = stage_views(pipeline)
-    constants = tuple(_constants(pipeline))
-    slices = slice_views(pipeline, frozenset(c.name for c in constants))
+    names = Names(pipeline)
+    samplers = sampler_views(pipeline, names)
+    stages = stage_views(pipeline, names)
+    constants = tuple(_constants(pipeline, names))
+    slices = slice_views(pipeline, names, frozenset(c.name for c in constants))
     text = "\n".join(
         [c.value for c in constants]
         + [line for s in samplers for line in (s.signature, *s.lines)]
@@ -53,7 +54,7 @@ def module_view(pipeline: Pipeline, source: str, source_sha256: str, omnic: str)
     )
     return ModuleView(
         pipeline=pipeline.name,
-        class_name=py.class_name(pipeline.name),
+        class_name=names.class_name,
         source=source,
         source_sha256=source_sha256,
         omnic=omnic,
@@ -66,37 +67,19 @@ def module_view(pipeline: Pipeline, source: str, source_sha256: str, omnic: str)
     )
 
 
-def _constants(pipeline: Pipeline) -> Iterator[Constant]:
+def _constants(pipeline: Pipeline, names: Names) -> Iterator[Constant]:
     for param in pipeline.params:
         if param.domain is not None:
-            yield Constant(constant(param.name), py.domain(param.domain), py.where(param.span))
-    seen: dict[str, Domain] = {}
+            yield Constant(names.constants[param.name], py.domain(param.domain), py.where(param.span))
+    given = {param.name for param in pipeline.params}
     for stage in pipeline.stages:
         for key, setting in stage.keys:
-            if isinstance(setting.value, Open) and setting.value.domain is not None:
-                name = constant(setting.value.field)
-                if seen.setdefault(name, setting.value.domain) == setting.value.domain:
-                    yield Constant(name, py.domain(setting.value.domain), f"{stage.name}.{key}")
-    for index, rule in enumerate(pipeline.requires):
-        yield Constant(f"RULE_{index}", f"Rule({py.quoted(str(rule))})", py.where(next(names(rule)).span))
-
-
-def constant(name: str) -> str:
-    return py.identifier(name).upper()
-
-
-_MODULES = {
-    "omnic.contract.domains": ("Choices", "Range", "Rule"),
-    "omnic.expr": ("Size",),
-    "omnic.runtime.decode": ("Decode",),
-    "omnic.runtime.flow": ("Flow",),
-    "omnic.runtime.generate": ("Generate", "Rows"),
-    "omnic.runtime.pipeline": ("Build", "Pipeline"),
-    "omnic.runtime.sampling": ("draw", "keep_top_k", "keep_top_p", "scale"),
-    "omnic.runtime.segment": ("Clauses", "Sentences", "Whole", "Words"),
-    "omnic.runtime.transform": ("Python", "Resample"),
-    "torch": ("Tensor",),
-}
+            knob = setting.value
+            if isinstance(knob, Open) and knob.domain is not None and knob.field not in given:
+                given.add(knob.field)
+                yield Constant(names.constants[knob.field], py.domain(knob.domain), f"{stage.name}.{key}")
+    for name, rule in zip(names.rules, pipeline.requires, strict=True):
+        yield Constant(name, f"Rule({py.quoted(str(rule))})", py.where(next(names_in(rule)).span))
 
 
 def _imports(text: str) -> tuple[str, ...]:
@@ -105,7 +88,7 @@ def _imports(text: str) -> tuple[str, ...]:
     standard = ["import math"] * ("math." in text) + ["from typing import Any"] * ("Any" in used)
     third = [
         f"from {module} import {', '.join(present)}"
-        for module, offered in _MODULES.items()
+        for module, offered in MODULES.items()
         if (present := [name for name in offered if name in used])
     ]
     return (*standard, "", *third) if standard else tuple(third)

@@ -25,6 +25,7 @@ class Draw:
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
+    repetition_penalty: float | None = None
 
     @property
     def greedy(self) -> bool:
@@ -54,6 +55,7 @@ class Request:
     first_token_at: float = 0.0
     ended_at: float = 0.0
     scheduled: Scheduled = field(init=False)
+    seen: torch.Tensor | None = None  # bool [vocabulary]: tokens of prompt and answer, where a penalty needs them
 
     def __post_init__(self) -> None:
         self.scheduled = Scheduled(len(self.prompt))
@@ -73,6 +75,8 @@ class Request:
     def take(self, token: int) -> Delivery:
         """The next token was drawn: what there is to deliver for it."""
         self.answer.append(token)
+        if self.seen is not None:
+            self.seen[token] = True
         self.scheduled.generated += 1
         if token in self.stop_ids:
             return Delivery(self, self._rest(), token, "stop")
@@ -83,6 +87,13 @@ class Request:
             return Delivery(self, text, token)
         text += self._rest()
         return Delivery(self, text, token, "stop" if self.stops.found is not None else "length")
+
+    def tokens_seen(self, vocabulary: int) -> torch.Tensor:
+        """Which tokens stand in the prompt or the answer so far, bool [vocabulary]."""
+        if self.seen is None:
+            self.seen = torch.zeros(vocabulary, dtype=torch.bool)
+            self.seen[[*self.prompt, *self.answer]] = True
+        return self.seen
 
     def _rest(self) -> str:
         text = self.stops.push(self.detokeniser.flush())
@@ -121,11 +132,16 @@ def deliver(deliveries: Sequence[Delivery]) -> None:
             request.done.set_result(str(end))
 
 
-def rows_of(requests: Sequence[Request]) -> Rows:
+def rows_of(requests: Sequence[Request], vocabulary: int) -> Rows:
     """What each of the requests draws its next token with."""
     draws = [request.draw for request in requests]
+    penalties = [1.0 if d.repetition_penalty is None else d.repetition_penalty for d in draws]
+    penalty = seen = None
+    if any(p != 1 for p in penalties):
+        penalty = torch.tensor(penalties)
+        seen = torch.stack([request.tokens_seen(vocabulary) for request in requests])
     if all(draw.greedy for draw in draws):
-        return Rows(uniform=None)
+        return Rows(None, repetition_penalty=penalty, seen=seen)
     noise = [uniform(request.draw.seed, len(request.answer)) for request in requests]
     warm = any(draw.temperature is not None for draw in draws)
     few = any(draw.top_k for draw in draws)
@@ -135,4 +151,6 @@ def rows_of(requests: Sequence[Request]) -> Rows:
         torch.tensor([1.0 if d.temperature is None else d.temperature for d in draws]) if warm else None,
         torch.tensor([d.top_k or 0 for d in draws]) if few else None,
         torch.tensor([1.0 if d.top_p is None else d.top_p for d in draws], dtype=torch.float64) if likely else None,
+        penalty,
+        seen,
     )

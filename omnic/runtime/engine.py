@@ -185,7 +185,7 @@ class Engine:
                 self._counts["queue_seconds"] += request.began_at - request.queued_at
         logits = self._model.forward([request.span(item) for request, item in pairs])
         drawing = [request for request, item in pairs if item.samples]
-        tokens = self._sample(logits, rows_of(drawing)).tolist() if drawing else []
+        tokens = self._sample(logits, rows_of(drawing, logits.shape[-1])).tolist() if drawing else []
         sound = logits.amax(-1).isfinite().tolist()
         self._scheduler.ran(work, time.perf_counter() - began)
         return [

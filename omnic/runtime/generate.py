@@ -70,6 +70,7 @@ class Generate:
         temperature: float | None = None,
         top_p: float | None = None,
         top_k: int | None = None,
+        repetition_penalty: float | None = None,
         stop: str | Sequence[str] = (),
         stop_token_ids: Sequence[int] = (),
     ) -> Running:
@@ -92,7 +93,7 @@ class Generate:
             request = Request(
                 prompt=tuple(prompt),
                 max_tokens=max_tokens,
-                draw=Draw(flow.seed, temperature, top_k, top_p),
+                draw=Draw(flow.seed, temperature, top_k, top_p, repetition_penalty),
                 stop_ids=self.codec.stop_ids | set(stop_token_ids),
                 stops=stops,
                 detokeniser=Detokeniser(self.codec.decode),

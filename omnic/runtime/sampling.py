@@ -24,6 +24,8 @@ class Rows:
     temperature: Tensor | None = None  # float32 [rows]
     top_k: Tensor | None = None  # int64 [rows]
     top_p: Tensor | None = None  # float64 [rows]
+    repetition_penalty: Tensor | None = None  # float32 [rows]
+    seen: Tensor | None = None  # bool [rows, vocabulary]: the tokens of each row's prompt and answer so far
 
 
 Sample: TypeAlias = Callable[[Tensor, Rows], Tensor]
@@ -31,6 +33,15 @@ Sample: TypeAlias = Callable[[Tensor, Rows], Tensor]
 
 _CANDIDATES = 512  # on a CPU, so many of the likeliest tokens are looked at before all are sorted
 _MASK64 = (1 << 64) - 1
+
+
+def penalise(logits: Tensor, seen: Tensor | None, penalty: Tensor | None) -> Tensor:
+    """Logits with those of tokens that were `seen` made smaller: divided by `penalty` where positive, multiplied by
+    it where negative (Keskar et al., "CTRL", 2019, section 4.1). 1 changes nothing."""
+    if seen is None or penalty is None:
+        return logits
+    factor = _column(penalty, logits)
+    return torch.where(seen, torch.where(logits > 0, logits / factor, logits * factor), logits)
 
 
 def scale(logits: Tensor, temperature: Setting) -> Tensor:

@@ -6,7 +6,7 @@ import os
 
 # torch's OpenMP threads wait for each other some hundred times a token. By default they spin while they wait, which
 # takes a core from whoever works beside them (speech, the event loop, other programs): on a busy machine with two
-# cores a token then takes five to ten times as long. Asleep they cost a few percent on an idle one.
+# cores a token then takes three to eight times as long. Asleep they cost a tenth on an idle one.
 WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}
 
 

@@ -61,7 +61,7 @@ def test_the_demo_language_model():
     assert generate.cost.kv_bytes_per_token == 23_040
     assert generate.max_context == 8192
     sampling = {k.name: (k.default, k.origin) for k in generate.keys}
-    assert sampling["temperature"] == (0.2, "catalog, as SmolLM2's authors suggest")
+    assert sampling["temperature"] == (0.2, "catalog, for small models")
 
 
 def test_the_demo_voice():

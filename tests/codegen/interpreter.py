@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from omnic.codegen.slices import stream_of
+from omnic.codegen.body import stream_of
 from omnic.expr import Expr, evaluate
 from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage
 from omnic.runtime.segment import Clauses, Sentences, Whole, Words

@@ -62,7 +62,23 @@ class Scripted:
         return tuple(units) if channel.segmenter else (("".join(units),) if units else ())
 
 
-NAMES = ("think", "add", "build", "class", "seed", "in0", "flow", "answer.think", "stages", "draw", "Flow")
+NAMES = (
+    "think",
+    "add",
+    "build",
+    "class",
+    "seed",
+    "in0",
+    "flow",
+    "answer.think",
+    "stages",
+    "draw",
+    "max",
+    "Flow",
+    "VOLUME",
+    "LOUD",
+    "class_",
+)
 PORTS = tuple(f"in{i}" for i in range(3))
 
 

@@ -49,7 +49,7 @@ def test_a_default_of_the_catalog_is_never_taken_for_something_typed():
     assert keys["temperature"].origin == "catalog default"
     assert keys["max_tokens"].origin == "stage block"
     text = plan_text(planned.pipeline, planned.context)
-    assert row(text, "temperature")[2:] == ["catalog default", "catalog, as SmolLM2's authors suggest"]
+    assert row(text, "temperature")[2:] == ["catalog default", "catalog, for small models"]
     assert row(text, "max_tokens")[2] == "stage block (answer.omni:5)"
 
 

@@ -20,7 +20,7 @@ from omnic.runtime import families
 from omnic.runtime.flow import Finished, Flow
 from omnic.runtime.generate import Generate, Rows
 from omnic.runtime.language import Span
-from omnic.runtime.sampling import draw, keep_top_k, keep_top_p, scale
+from omnic.runtime.sampling import draw, keep_top_k, keep_top_p, penalise, scale
 from omnic.runtime.text import Codec
 from omnic.runtime.weights import Checkpoint, locate
 
@@ -34,7 +34,8 @@ SETTINGS: Mapping[str, Any] = {
 
 
 def sample(logits: Tensor, rows: Rows) -> Tensor:
-    """As generated where temperature, top_k and top_p are open."""
+    """As generated where every knob is open."""
+    logits = penalise(logits, rows.seen, rows.repetition_penalty)
     logits = scale(logits, rows.temperature)
     logits = keep_top_k(logits, rows.top_k)
     logits = keep_top_p(logits, rows.top_p)

@@ -22,7 +22,14 @@ ASKED: list[dict[str, Any]] = [
         "top_k": 40,
     },
     {"text": "x", "seed": 4, "temperature": 1.3, "top_p": 0.9},
-    {"text": "a much longer question " * 5, "seed": 5, "temperature": 0.7, "top_k": 100, "top_p": 0.8},
+    {
+        "text": "a much longer question " * 5,
+        "seed": 5,
+        "temperature": 0.7,
+        "top_k": 100,
+        "top_p": 0.8,
+        "repetition_penalty": 1.3,
+    },
     {"text": "tell me more", "seed": 2**62, "temperature": 2.0, "max_tokens": 7},
 ]
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from omnic.runtime.answer import Draw, rows_of
-from omnic.runtime.sampling import Rows, draw, keep_top_k, keep_top_p, scale, uniform
+from omnic.runtime.sampling import Rows, draw, keep_top_k, keep_top_p, penalise, scale, uniform
 from tests.runtime.talking import sample
 
 VOCABULARIES = (7, 300, 5000)
@@ -40,6 +42,30 @@ def test_a_temperature_of_0_leaves_the_order_and_a_tiny_one_gives_no_nan() -> No
     chances = scaled.softmax(-1)
     assert chances.isfinite().all()
     assert chances[1].max() == 1
+
+
+# --- repetition penalty -----------------------------------------------------------------------------------------------
+
+
+def test_penalise_is_what_transformers_does() -> None:
+    from transformers import RepetitionPenaltyLogitsProcessor
+
+    x, ids = logits(300), torch.randint(300, (8, 40), generator=torch.Generator().manual_seed(3))
+    seen = torch.zeros(8, 300, dtype=torch.bool).scatter_(1, ids, torch.ones_like(ids, dtype=torch.bool))
+    penalised = penalise(x, seen, torch.full((8,), 1.3))
+    torch.testing.assert_close(penalised, RepetitionPenaltyLogitsProcessor(1.3)(ids, x.clone()))
+
+
+def test_each_row_has_its_own_penalty_and_1_changes_nothing() -> None:
+    x, seen = logits(300, 2), torch.ones(2, 300, dtype=torch.bool)
+    penalised = penalise(x, seen, torch.tensor([1.0, 2.0]))
+    assert penalised[0].equal(x[0])
+    assert (penalised[1] < x[1]).logical_or(x[1] == 0).all()
+
+
+def test_without_a_penalty_nothing_is_looked_at() -> None:
+    x = logits(300)
+    assert penalise(x, None, None) is x
 
 
 # --- top-k ------------------------------------------------------------------------------------------------------------
@@ -118,10 +144,14 @@ def test_draws_follow_the_chances() -> None:
 def test_what_a_row_gives_does_not_depend_on_its_neighbours() -> None:
     x = logits(5000)
     draws = [Draw(seed, [0.0, 0.2, 0.7, 1.0, 1.5, 2.0, 1.0, 1.0][seed], [0, 50, 0, 1000, 7, 0, 0, 1][seed],
-                  [1.0, 0.9, 0.95, 1.0, 0.5, 0.3, 0.99, 0.9][seed]) for seed in range(8)]  # fmt: skip
-    requests = [type("Row", (), {"draw": d, "answer": [0] * 5})() for d in draws]
-    together = sample(x, rows_of(requests))
-    alone = [sample(x[i : i + 1], rows_of(requests[i : i + 1])) for i in range(8)]
+                  [1.0, 0.9, 0.95, 1.0, 0.5, 0.3, 0.99, 0.9][seed],
+                  [1.0, 1.1, 1.0, 1.5, 2.0, 1.0, 1.2, 1.0][seed]) for seed in range(8)]  # fmt: skip
+    seen = x.softmax(-1) > 1e-3
+    requests = [
+        SimpleNamespace(draw=d, answer=[0] * 5, tokens_seen=lambda _, i=i: seen[i]) for i, d in enumerate(draws)
+    ]
+    together = sample(x, rows_of(requests, 5000))
+    alone = [sample(x[i : i + 1], rows_of(requests[i : i + 1], 5000)) for i in range(8)]
     assert together.tolist() == torch.cat(alone).tolist()
 
 
@@ -141,7 +171,7 @@ def test_without_settings_nothing_is_filtered() -> None:
 
 def test_rows_hold_only_what_some_row_asks_for() -> None:
     def rows(*draws: Draw) -> Rows:
-        return rows_of([type("Row", (), {"draw": d, "answer": []})() for d in draws])
+        return rows_of([SimpleNamespace(draw=d, answer=[]) for d in draws], 300)
 
     assert rows(Draw(1, 0.0, 0, 1.0), Draw(2, 0.0, 40, 0.9)) == Rows(None)  # greedy all
     some = rows(Draw(1, 0.0, 0, 1.0), Draw(2, 0.5, 0, 1.0))

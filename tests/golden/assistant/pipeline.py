@@ -12,7 +12,7 @@ from omnic.runtime.decode import Decode
 from omnic.runtime.flow import Flow
 from omnic.runtime.generate import Generate, Rows
 from omnic.runtime.pipeline import Build, Pipeline
-from omnic.runtime.sampling import draw, keep_top_k, keep_top_p, scale
+from omnic.runtime.sampling import draw, keep_top_k, keep_top_p, penalise, scale
 from omnic.runtime.segment import Sentences
 from torch import Tensor
 
@@ -21,13 +21,15 @@ SPEED = Range(0.5, 2.0)  # assistant.omni:11
 TEMPERATURE = Range(0.0, 2.0)  # think.temperature
 TOP_P = Range(0.0, 1.0)  # think.top_p
 TOP_K = Range(0, 1000)  # think.top_k
+REPETITION_PENALTY = Range(1.0, 2.0)  # think.repetition_penalty
 
 
 def sample_think(logits: Tensor, rows: Rows) -> Tensor:
     """The next token of each row: logits [rows, vocabulary] float32 -> [rows] int64.
 
-    Each row brings its own temperature and top_k and top_p.
+    Each row brings its own repetition_penalty, temperature, top_k, top_p.
     """
+    logits = penalise(logits, rows.seen, rows.repetition_penalty)
     logits = scale(logits, rows.temperature)
     logits = keep_top_k(logits, rows.top_k)
     logits = keep_top_p(logits, rows.top_p)
@@ -64,6 +66,7 @@ class Assistant(Pipeline):
         temperature: float = 0.2,
         top_p: float = 0.9,
         top_k: int = 0,
+        repetition_penalty: float = 1.1,
         stop: tuple[str, ...] = (),
         seed: int | None = None,
     ) -> Flow:
@@ -72,6 +75,7 @@ class Assistant(Pipeline):
         TEMPERATURE.require("temperature", temperature)
         TOP_P.require("top_p", top_p)
         TOP_K.require("top_k", top_k)
+        REPETITION_PENALTY.require("repetition_penalty", repetition_penalty)
         flow = Flow(seed)
         think = self.think.start(
             flow,
@@ -80,6 +84,7 @@ class Assistant(Pipeline):
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,
+            repetition_penalty=repetition_penalty,
             stop=stop,
         )
         flow.output("reply", think.text)
@@ -94,6 +99,7 @@ class Assistant(Pipeline):
         temperature: float = 0.2,
         top_p: float = 0.9,
         top_k: int = 0,
+        repetition_penalty: float = 1.1,
         stop: tuple[str, ...] = (),
         voice: str = "heart",
         seed: int | None = None,
@@ -104,6 +110,7 @@ class Assistant(Pipeline):
         TEMPERATURE.require("temperature", temperature)
         TOP_P.require("top_p", top_p)
         TOP_K.require("top_k", top_k)
+        REPETITION_PENALTY.require("repetition_penalty", repetition_penalty)
         flow = Flow(seed)
         think = self.think.start(
             flow,
@@ -112,6 +119,7 @@ class Assistant(Pipeline):
             temperature=temperature,
             top_p=top_p,
             top_k=top_k,
+            repetition_penalty=repetition_penalty,
             stop=stop,
         )
         c0 = think.text.channel(window=4, segmenter=Sentences())  # assistant.omni:18

@@ -12,21 +12,23 @@ from omnic.runtime.decode import Decode
 from omnic.runtime.flow import Flow
 from omnic.runtime.generate import Generate, Rows
 from omnic.runtime.pipeline import Build, Pipeline
-from omnic.runtime.sampling import draw, keep_top_k, scale
+from omnic.runtime.sampling import draw, keep_top_k, penalise, scale
 from omnic.runtime.segment import Clauses, Whole
 from omnic.runtime.transform import Python, Resample
 from torch import Tensor
 
 MAX_TOKENS = Range(1, 64)  # relay.omni:11
 SPEED = Range(0.8, 1.2)  # relay.omni:12
+REPETITION_PENALTY = Range(1.0, 2.0)  # think.repetition_penalty
 RULE_0 = Rule("max_tokens * speed <= 64")  # relay.omni:13
 
 
 def sample_think(logits: Tensor, rows: Rows) -> Tensor:
     """The next token of each row: logits [rows, vocabulary] float32 -> [rows] int64.
 
-    Pinned: temperature = 0.7, top_k = 20, top_p = 1.0.
+    Each row brings its own repetition_penalty; pinned: temperature = 0.7, top_k = 20.
     """
+    logits = penalise(logits, rows.seen, rows.repetition_penalty)
     logits = scale(logits, 0.7)
     logits = keep_top_k(logits, 20)
     return draw(logits, rows.uniform)
@@ -72,13 +74,21 @@ class Relay(Pipeline):
         messages: list[dict[str, Any]],
         sign_off: str | None = None,
         max_tokens: int = 32,
+        repetition_penalty: float = 1.1,
         stop: tuple[str, ...] = (),
         seed: int | None = None,
     ) -> Flow:
         """chat.completions for reply: think, close."""
         MAX_TOKENS.require("max_tokens", max_tokens)
+        REPETITION_PENALTY.require("repetition_penalty", repetition_penalty)
         flow = Flow(seed)
-        think = self.think.start(flow, messages=messages, max_tokens=max_tokens, stop=stop)
+        think = self.think.start(
+            flow,
+            messages=messages,
+            max_tokens=max_tokens,
+            repetition_penalty=repetition_penalty,
+            stop=stop,
+        )
         c0 = think.text.channel(window=1, segmenter=Whole())  # relay.omni:21
         close = self.close.start(flow, text=c0, sign_off=sign_off)
         flow.output("reply", close.text)
@@ -91,6 +101,7 @@ class Relay(Pipeline):
         sign_off: str | None = None,
         max_tokens: int = 32,
         speed: float = 1.0,
+        repetition_penalty: float = 1.1,
         stop: tuple[str, ...] = (),
         voice: str = "heart",
         seed: int | None = None,
@@ -98,9 +109,16 @@ class Relay(Pipeline):
         """chat.completions for reply and speech: think, close, speak, thin."""
         MAX_TOKENS.require("max_tokens", max_tokens)
         SPEED.require("speed", speed)
+        REPETITION_PENALTY.require("repetition_penalty", repetition_penalty)
         RULE_0.require(max_tokens=max_tokens, speed=speed)
         flow = Flow(seed)
-        think = self.think.start(flow, messages=messages, max_tokens=max_tokens, stop=stop)
+        think = self.think.start(
+            flow,
+            messages=messages,
+            max_tokens=max_tokens,
+            repetition_penalty=repetition_penalty,
+            stop=stop,
+        )
         c0 = think.text.channel(window=1, segmenter=Whole())  # relay.omni:21
         close = self.close.start(flow, text=c0, sign_off=sign_off)
         c1 = think.text.channel(window=8, segmenter=Clauses())  # relay.omni:24

@@ -1,0 +1,218 @@
+"""The statements of one slice: its arguments, then its stages, channels and outputs in data-flow order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from omnic.codegen import python as py
+from omnic.codegen.names import Names, identifier
+from omnic.codegen.stages import SAMPLER_KEYS, settled
+from omnic.contract.types import Type
+from omnic.expr import Call, Expr, Literal, Name
+from omnic.expr import names as names_in
+from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage, get
+
+_SEGMENTERS = {"word": "Words()", "clause": "Clauses()", "sentence": "Sentences()", "whole": "Whole()"}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A keyword of a slice's method. `name` is the Python name, `field` what errors call it."""
+
+    name: str
+    field: str
+    annotation: str
+    default: str | None  # as source; None where the caller must give it
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.annotation}" + ("" if self.default is None else f" = {self.default}")
+
+
+@dataclass(slots=True)
+class Body:
+    """Writes the statements of one slice. A stage that needs an optional input is guarded by its presence."""
+
+    pipeline: Pipeline
+    names: Names
+    endpoint: Endpoint
+    slice_: Slice
+    stages: list[Stage] = field(init=False)
+    guards: dict[str, tuple[str, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stages = [self.pipeline.stage(name) for name in self.slice_.stages]
+        self.guards = {}
+        for stage in self.stages:
+            self.guards[stage.name] = tuple(dict.fromkeys(self._guards(stage)))
+
+    # --- arguments ---------------------------------------------------------------------------------------------------
+
+    def arguments(self) -> Iterator[Argument]:
+        """Inputs, then params, then open knobs, in source order; `seed` last."""
+        taken: set[str] = set()
+        for argument in self._all():
+            if argument.name not in taken:
+                taken.add(argument.name)
+                yield argument
+        if not any((s := get(stage.keys, "seed")) and settled(s.value) for stage in self.stages):
+            yield Argument("seed", "seed", "int | None", "None")
+
+    def _all(self) -> Iterator[Argument]:
+        fed = {source for stage in self.stages for source in self._sources(stage)}
+        if self.endpoint.entry:
+            port = self.endpoint.entry.rpartition(".")[2]
+            yield Argument(self.names.entries[self.endpoint.name], port, py.annotation(self._entry_type()), None)
+        for given in self.pipeline.inputs:
+            if given.name in fed:
+                default = "None" if given.type.optional else None
+                yield Argument(self.names.arguments[given.name], given.name, py.annotation(given.type), default)
+        used = {
+            n.path[0] for s in self.stages for _, k in s.keys if isinstance(k.value, Expr) for n in names_in(k.value)
+        }
+        for param in self.pipeline.params:
+            if param.name in used:
+                default = None if param.default is None else py.literal(param.default)
+                yield Argument(self.names.arguments[param.name], param.name, py.annotation(param.type), default)
+        for one in self.stages:
+            for key, setting in one.keys:
+                if isinstance(setting.value, Open) and key != "seed":
+                    knob = setting.value
+                    kind = "tuple[str, ...]" if key == "stop" else py.annotation(knob.type)
+                    default = "()" if key == "stop" else py.literal(knob.default)
+                    yield Argument(self.names.arguments[knob.field], knob.field, kind, default)
+
+    def _entry_type(self) -> Type:
+        """What feeds the port where the slice begins gives the type it takes."""
+        stage, _, port = (self.endpoint.entry or "").rpartition(".")
+        source = dict(self.pipeline.stage(stage).inputs)[port]
+        if channel := self._channel(source):
+            return channel.type.required
+        return next(i.type for i in self.pipeline.inputs if i.name == source).required
+
+    # --- statements --------------------------------------------------------------------------------------------------
+
+    def lines(self) -> Iterator[str]:
+        for stage in self.stages:
+            block = [*self._channels(stage), self._start(stage)]
+            if guards := self.guards[stage.name]:
+                yield f"{self.names.stages[stage.name]} = None"
+                yield f"if {' and '.join(f'{self.names.arguments[g]} is not None' for g in guards)}:"
+                yield from ("    " + line.replace("\n", "\n    ") for line in block)
+            else:
+                yield from block
+        for name in self.slice_.outputs:
+            output = next(o for o in self.pipeline.outputs if o.name == name)
+            producer, _, port = output.source.rpartition(".")
+            running = self.names.stages[producer]
+            call = f'flow.output("{name}", {running}.{identifier(port)})'
+            yield f"if {running}:\n            {call}" if self.guards[producer] else call
+
+    def _start(self, stage: Stage) -> str:
+        args = ["flow"]
+        for port, source in stage.inputs:
+            value = self._value(f"{stage.name}.{port}", source)
+            if value is not None:
+                args.append(f"{identifier(port)}={value}")
+        for key, setting in stage.keys:
+            value = setting.value
+            if key == "seed" or (stage.kind not in ("generate", "decode")) or not stage.model:
+                continue
+            if isinstance(value, Open):
+                args.append(f"{key}={self.names.arguments[value.field]}")
+            elif isinstance(value, Expr):
+                args.append(f"{key}={py.expression(value, self.names.arguments)}")
+            elif value is not None and not (stage.kind == "generate" and key in SAMPLER_KEYS):
+                args.append(f"{key}={py.literal(value)}")
+        name = self.names.stages[stage.name]
+        return py.call(f"{name} = self.{name}.start", args, indent=8)
+
+    def _value(self, target: str, source: str) -> str | None:
+        """What is passed to a port: a channel's variable, an argument, or nothing if its source is not in the slice."""
+        channel = self._channel(source)
+        if channel is None:
+            entry = target == self.endpoint.entry
+            return self.names.entries[self.endpoint.name] if entry else self.names.arguments[source]
+        producer = channel.source.rpartition(".")[0]
+        here = target == self.endpoint.entry or not producer or producer in self.slice_.stages
+        return self.names.channels[channel.name] if here else None
+
+    def _channels(self, stage: Stage) -> Iterator[str]:
+        for port, source in stage.inputs:
+            channel = self._channel(source)
+            if channel is None:
+                continue
+            comment = f"  # {where}" if (where := py.where(channel.span)) else ""
+            args = []
+            if segmenter := _segmenter(channel):
+                args.append(f"segmenter={segmenter}")
+            target = self.names.channels[channel.name]
+            producer, _, out = channel.source.rpartition(".")
+            absent = ""
+            if f"{stage.name}.{port}" == self.endpoint.entry:
+                made, args = "flow.given", [self.names.entries[self.endpoint.name], *args]
+            elif not producer:
+                name = self.names.arguments[channel.source]
+                absent = f" if {name} is not None else None" if self._unguarded(stage, channel.source) else ""
+                made, args = "flow.given", [name, *args]
+            elif producer in self.slice_.stages:
+                source = self.names.stages[producer]
+                missing = not set(self.guards[producer]) <= set(self.guards[stage.name])
+                absent = f" if {source} else None" if missing else ""
+                made, args = f"{source}.{identifier(out)}.channel", [f"window={_window(channel)}", *args]
+            else:
+                continue
+            yield py.call(f"{target} = {made}", args, absent + comment, indent=8)
+
+    def _unguarded(self, stage: Stage, given: str) -> bool:
+        """Whether a pipeline input may be absent where the stage runs all the same."""
+        optional = any(i.name == given and i.type.optional for i in self.pipeline.inputs)
+        return optional and given not in self.guards[stage.name]
+
+    def _channel(self, source: str) -> Channel | None:
+        return next((c for c in self.pipeline.channels if c.name == source), None)
+
+    def _sources(self, stage: Stage) -> Iterator[str]:
+        """Names of pipeline inputs that feed the stage directly."""
+        for port, source in stage.inputs:
+            if f"{stage.name}.{port}" == self.endpoint.entry:
+                continue
+            channel = self._channel(source)
+            name = channel.source if channel else source
+            if "." not in name:
+                yield name
+
+    def _guards(self, stage: Stage) -> Iterator[str]:
+        optional = {i.name for i in self.pipeline.inputs if i.type.optional}
+        for port, source in stage.inputs:
+            if f"{stage.name}.{port}" == self.endpoint.entry or port in stage.optional:
+                continue
+            channel = self._channel(source)
+            name = channel.source if channel else source
+            if "." not in name:
+                if name in optional:
+                    yield name
+            else:
+                yield from self.guards.get(name.rsplit(".", 1)[0], ())
+
+
+def stream_of(channel: Channel) -> tuple[str, int | None]:
+    """The stream mode of a channel and the n of `chunk(n)`."""
+    setting = get(channel.how, "stream")
+    match setting.value if setting else "whole":
+        case Call(function=mode, args=(Literal(value=int() as n),)):
+            return mode, n
+        case Name(path=(mode,)) | str(mode):
+            return mode, None
+        case other:
+            raise TypeError(f"not a stream mode: {other!r}")
+
+
+def _segmenter(channel: Channel) -> str | None:
+    return _SEGMENTERS.get(stream_of(channel)[0]) if channel.type.kind == "text" else None
+
+
+def _window(channel: Channel) -> str:
+    setting = get(channel.how, "window")
+    assert setting is not None, "the stream pass gives every channel its window"
+    return py.literal(setting.value)
