@@ -173,21 +173,27 @@ def test_stored_dtype_changes_the_digest_and_not_the_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("generation", "expected"),
     [
-        ({}, (0.2, 0.9, 0)),
-        ({"eos_token_id": 2, "max_length": 100}, (0.2, 0.9, 0)),
-        ({"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}, (0.6, 0.95, 20)),
-        ({"temperature": 0.7}, (0.7, 1.0, 0)),
-        ({"do_sample": True}, (1.0, 1.0, 0)),
-        ({"do_sample": False, "temperature": 0.7}, (0.0, 1.0, 0)),
+        ({}, (0.2, 0.9, 0, 1.1)),
+        ({"eos_token_id": 2, "max_length": 100}, (0.2, 0.9, 0, 1.1)),
+        ({"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}, (0.6, 0.95, 20, 1.0)),
+        ({"temperature": 0.7}, (0.7, 1.0, 0, 1.0)),
+        ({"do_sample": True}, (1.0, 1.0, 0, 1.0)),
+        ({"do_sample": True, "repetition_penalty": 1.05}, (1.0, 1.0, 0, 1.05)),
+        ({"repetition_penalty": 1.05}, (0.0, 1.0, 0, 1.05)),
+        ({"do_sample": False, "temperature": 0.7}, (0.0, 1.0, 0, 1.0)),
     ],
 )
 def test_sampling_defaults_follow_the_checkpoint(generation, expected):
     part = from_checkpoint("llama", TINY, None, generation, "tiny").parts["generate"]
-    assert tuple(part.key(name).default for name in ("temperature", "top_p", "top_k")) == expected
-    assert all(type(part.key(n).default) is t for n, t in (("temperature", float), ("top_p", float), ("top_k", int)))
+    kinds = {"temperature": float, "top_p": float, "top_k": int, "repetition_penalty": float}
+    assert tuple(part.key(name).default for name in kinds) == expected
+    assert all(type(part.key(name).default) is kind for name, kind in kinds.items())
 
 
-@pytest.mark.parametrize("generation", [{"temperature": "hot"}, {"temperature": -1}, {"top_p": 1.5}, {"top_k": 2.5}])
+@pytest.mark.parametrize(
+    "generation",
+    [{"temperature": "hot"}, {"temperature": -1}, {"top_p": 1.5}, {"top_k": 2.5}, {"repetition_penalty": 0}],
+)
 def test_sampling_that_cannot_be_meant_is_refused(generation):
     (name,) = generation
     with pytest.raises(CatalogError, match=f"tiny: `{name}` cannot be "):
