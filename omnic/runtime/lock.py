@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -134,7 +135,7 @@ def digest(path: Path, memory: Path | None = None) -> str:
         result = hashlib.file_digest(file, "sha256").hexdigest()
     if note:
         note.parent.mkdir(parents=True, exist_ok=True)
-        partial = note.with_name(f"{note.name}.{os.getpid()}")
+        partial = note.with_name(f"{note.name}.{os.getpid()}.{threading.get_ident()}")
         partial.write_text(result)
         partial.replace(note)
     return result
