@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import sys
@@ -44,6 +43,7 @@ async def loaded(build: Path, manifest: Manifest) -> AsyncIterator[Pipeline]:
     """
     from omnic.runtime import lock
     from omnic.runtime.errors import Stale
+    from omnic.runtime.pipeline import generated
     from omnic.runtime.threads import wait_asleep
     from omnic.runtime.weights import Damaged, Missing
 
@@ -53,24 +53,12 @@ async def loaded(build: Path, manifest: Manifest) -> AsyncIterator[Pipeline]:
         try:
             lock.verify(build)
             with progress() as show, interrupts_at_once():
-                generated = _generated(build, manifest)
-                pipeline = await stack.enter_async_context(generated.load(progress=show))
+                found = generated(build, manifest.class_name)
+                pipeline = await stack.enter_async_context(found.load(progress=show))
         except (Stale, Missing, Damaged) as error:
             raise Refusal(str(error), 1) from None
         print(f"loaded in {time.monotonic() - began:.1f} s", file=sys.stderr)
         yield pipeline
-
-
-def _generated(build: Path, manifest: Manifest) -> type[Pipeline]:
-    name = f"omnic_build_{manifest.pipeline}"
-    spec = importlib.util.spec_from_file_location(name, build.resolve() / "pipeline.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # the generated class finds its own directory through it
-    spec.loader.exec_module(module)
-    generated: type[Pipeline] = getattr(module, manifest.class_name)
-    return generated
 
 
 @contextmanager

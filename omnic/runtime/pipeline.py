@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,6 +34,25 @@ class Build:
     def checkpoint(self, model: str) -> Checkpoint:
         """Where a model of the manifest lies on this machine. Raises weights.Missing, which names the part."""
         return locate(self.manifest.model(model), origin(self.path).parent)
+
+
+def generated(build: Path, class_name: str) -> type[Pipeline]:
+    """The pipeline class of a build directory. Importing it imports what its stages need.
+
+    Raises manifest.ManifestError if the directory has no pipeline.py.
+    """
+    name = f"omnic_build_{class_name}"
+    spec = importlib.util.spec_from_file_location(name, build.resolve() / "pipeline.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # the class finds its own directory through it
+    try:
+        spec.loader.exec_module(module)
+    except FileNotFoundError:
+        raise manifest.ManifestError(f"{build} is not a build directory: it has no pipeline.py") from None
+    found: type[Pipeline] = getattr(module, class_name)
+    return found
 
 
 def _silent(stage: str, done: int, total: int) -> None: ...

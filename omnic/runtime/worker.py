@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
-import importlib.util
 import os
 import signal
 import socket
@@ -26,7 +25,7 @@ from omnic.manifest import Manifest, ManifestError
 from omnic.runtime import errors
 from omnic.runtime import messages as m
 from omnic.runtime.flow import Finished, Flow, Piece
-from omnic.runtime.pipeline import Build, Pipeline
+from omnic.runtime.pipeline import Build, Pipeline, generated
 from omnic.runtime.weights import Damaged, Missing
 
 _PR_SET_PDEATHSIG = 1
@@ -62,7 +61,7 @@ async def _serve(path: Path, sock: socket.socket) -> int:
     listening = asyncio.create_task(_listen(reader, link))
     try:
         content = Build.open(path).manifest
-        pipeline_class = await asyncio.to_thread(_import, path, content.class_name)
+        pipeline_class = await asyncio.to_thread(generated, path, content.class_name)
         async with pipeline_class.load(progress=link.progress) as pipeline:
             link.host = _Host(pipeline, content, link)
             link.send(m.Ready())
@@ -77,22 +76,6 @@ async def _serve(path: Path, sock: socket.socket) -> int:
         link.send(m.Broken(f"{type(error).__name__}: {error}", final=False))
     await writer.drain()
     return 1
-
-
-def _import(build: Path, class_name: str) -> type[Pipeline]:
-    """The generated class. Importing it is what imports torch."""
-    name = "omnic_build"
-    spec = importlib.util.spec_from_file_location(name, build / "pipeline.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except FileNotFoundError:
-        raise ManifestError(f"{build} is not a build directory: it has no pipeline.py") from None
-    loaded: type[Pipeline] = getattr(module, class_name)
-    return loaded
 
 
 def _exit_in(seconds: float) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omnic.runtime.server.app import application
-from omnic.runtime.server.main import main
+from omnic.runtime.entry import application, main
 
 BUILD = Path(__file__).parent
 
