@@ -1,10 +1,10 @@
 """C3: tokens a second of the demo language model in bf16, against transformers' `generate`.
 
-Two comparisons in one process, the sides taking turns and the first of them changing, medians of the pairs' ratios:
-one stream, and 48 requests (prompts of 30 to 300 tokens, answers of 16 to 256) of which up to 16 run at once here and
-in padded batches of 16 there. Only tokens that were asked for count. End tokens are ignored on both sides, so that
-both make the same number. That both compute the same is checked on a fixed text: relative error of the logits of each
-side against float32.
+Two comparisons, the sides taking turns and the first of them changing, medians of the pairs' ratios: one stream, and
+48 requests (prompts of 30 to 300 tokens, answers of 16 to 256) of which up to 16 run at once here and in padded
+batches of 16 there. Only tokens that were asked for count. End tokens are ignored on both sides, so that both make the
+same number. Each side has a process of its own and its own settings of OpenMP, as in use. That both compute the same
+is checked on a fixed text: relative error of the logits of each side against float32.
 
     python -m benchmarks.decode [--pairs 5] [--only stream|batch] [--threads 2] [--json FILE]
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import platform
 import random
@@ -21,8 +22,14 @@ import statistics
 import time
 from dataclasses import dataclass
 from importlib import metadata
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from omnic.runtime.threads import WAITING, wait_asleep
+
+THEIR_WAITING = {name: os.environ.get(name) for name in WAITING}
+wait_asleep()  # as `omnic serve` does; before torch is imported
 
 import torch
 from torch import Tensor
@@ -117,34 +124,71 @@ class Ours:
         return torch.cat([self.stage.model.forward(span) for span in spans])
 
 
-class Theirs:
-    def __init__(self, stage: Generate) -> None:
+class Library:
+    """transformers, in the process that `Theirs` started."""
+
+    def __init__(self, threads: int) -> None:
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        torch.set_num_threads(threads)
         self.folder = directory(checkpoint(), "bfloat16", lambda done, total: None)
         self.model: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.bfloat16)
         self.model.generation_config.eos_token_id = None
         self.tokenizer = AutoTokenizer.from_pretrained(self.folder, padding_side="left")
-        self.stage = stage
 
     @torch.inference_mode()
-    def run(self, asked: list[Asked]) -> list[list[int]]:
+    def run(self, prompts: list[list[int]], lengths: list[int]) -> list[list[int]]:
         answers: list[list[int]] = []
-        for at in range(0, len(asked), SLOTS):
-            batch = asked[at : at + SLOTS]
-            prompts = [self.stage.codec.prompt([{"role": "user", "content": a.content}]) for a in batch]
-            padded = self.tokenizer.pad({"input_ids": prompts}, return_tensors="pt")
-            longest = max(a.max_tokens for a in batch)
-            found = self.model.generate(**padded, max_new_tokens=longest, do_sample=False, pad_token_id=0)
+        for at in range(0, len(prompts), SLOTS):
+            padded = self.tokenizer.pad({"input_ids": prompts[at : at + SLOTS]}, return_tensors="pt")
+            wanted = lengths[at : at + SLOTS]
+            found = self.model.generate(**padded, max_new_tokens=max(wanted), do_sample=False, pad_token_id=0)
             new = found[:, padded["input_ids"].shape[1] :].tolist()
-            answers += [tokens[: a.max_tokens] for tokens, a in zip(new, batch, strict=True)]
+            answers += [tokens[:length] for tokens, length in zip(new, wanted, strict=True)]
         return answers
 
     @torch.inference_mode()
-    def logits(self, tokens: list[int], dtype: torch.dtype) -> Tensor:
-        found: Tensor = self.model.to(dtype)(torch.tensor([tokens])).logits[0].float()
+    def logits(self, tokens: list[int], dtype: torch.dtype) -> Any:
+        found = self.model.to(dtype)(torch.tensor([tokens])).logits[0].float()
         self.model.to(torch.bfloat16)
+        return found.numpy()
+
+
+def _library(orders: Connection, threads: int) -> None:
+    library = Library(threads)
+    while (order := orders.recv()) is not None:
+        name, arguments = order
+        orders.send(getattr(library, name)(*arguments))
+
+
+class Theirs:
+    """The other side, in a process of its own, which takes one order at a time."""
+
+    def __init__(self, stage: Generate, threads: int) -> None:
+        self.stage = stage
+        context = multiprocessing.get_context("spawn")
+        self._orders, far = context.Pipe()
+        self._process = context.Process(target=_library, args=(far, threads), daemon=True)
+        ours = {name: os.environ.pop(name) for name in WAITING}
+        os.environ.update({name: value for name, value in THEIR_WAITING.items() if value is not None})
+        self._process.start()
+        os.environ.update(ours)
+
+    def run(self, asked: list[Asked]) -> list[list[int]]:
+        prompts = [self.stage.codec.prompt([{"role": "user", "content": a.content}]) for a in asked]
+        found: list[list[int]] = self._order("run", prompts, [a.max_tokens for a in asked])
         return found
+
+    def logits(self, tokens: list[int], dtype: torch.dtype) -> Tensor:
+        return torch.from_numpy(self._order("logits", tokens, dtype))
+
+    def close(self) -> None:
+        self._orders.send(None)
+        self._process.join()
+
+    def _order(self, name: str, *arguments: Any) -> Any:
+        self._orders.send((name, arguments))
+        return self._orders.recv()
 
 
 def agreement(ours: Ours, theirs: Theirs) -> dict[str, float]:
@@ -197,10 +241,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
     ours = Ours(options.threads)
-    theirs = Theirs(ours.stage)
-    errors = agreement(ours, theirs)
+    theirs = Theirs(ours.stage, options.threads)
     works = {"stream": [Asked(QUESTION, 128)], "batch": workload(ours.stage)}
     results = {}
     for name, asked in works.items():
@@ -209,7 +251,9 @@ def main() -> None:
             measure(ours, theirs, [Asked(a.content, min(8, a.max_tokens)) for a in asked[:SLOTS]], 1)  # warm-up
             results[name] = measure(ours, theirs, asked, options.pairs)
     stats = ours.stage.stats()
+    errors = agreement(ours, theirs)  # last: it runs our model on this thread, whose OpenMP threads then stay
     asyncio.run(ours.stage.close())
+    theirs.close()
 
     head = ("tokens/s", "ours", "theirs", "ratio", "lowest", "highest", "target", "alike")
     print("\n{:8} {:>8} {:>8} {:>6} {:>7} {:>8} {:>7} {:>6}".format(*head))

@@ -44,11 +44,13 @@ class Engine:
     """
 
     def __init__(
-        self, name: str, model: LanguageModel, *, slots: int, prefill_chunk: int, steady: bool, threads: int,
+        self, name: str, load: Callable[[], LanguageModel], *, slots: int, prefill_chunk: int, steady: bool, threads: int,
         sample: Sample, hook: Hook | None = None,
     ) -> None:  # fmt: skip
-        """`steady`: prompts are always cut at multiples of `prefill_chunk` (see Scheduler)."""
-        self.name, self._model, self._sample, self._hook = name, model, sample, hook
+        """`load` runs on the engine's thread: OpenMP keeps a team of threads for each thread that has used torch, and
+        a second team, though idle, makes the first one wait by sleeping, which costs a tenth of a step.
+        `steady`: prompts are always cut at multiples of `prefill_chunk` (see Scheduler)."""
+        self.name, self._load, self._sample, self._hook = name, load, sample, hook
         self._slots, self._chunk, self._steady, self._threads = slots, prefill_chunk, steady, threads
         self._scheduler = self._new_scheduler()
         self._requests: dict[Scheduled, Request] = {}  # waiting or running
@@ -56,6 +58,7 @@ class Engine:
         self._wake = threading.Event()
         self._closing = False
         self._dead: BaseException | None = None
+        self.model: LanguageModel  # once `start` has returned
         self._counts = dict.fromkeys(
             ("requests", "prompt_tokens", "completion_tokens", "steps", "rows", "busy_seconds",
              "queue_seconds", "first_tokens", "first_token_seconds"), 0.0
@@ -66,7 +69,7 @@ class Engine:
     # --- any thread ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Returns when the model has run once. Raises what it raised."""
+        """Returns when the model is loaded and has run once. Raises what that raised."""
         self._thread.start()
         self._warm.result()
 
@@ -109,6 +112,7 @@ class Engine:
         try:
             torch.set_num_threads(self._threads or len(os.sched_getaffinity(0)))  # 0: all this process may use
             with torch.inference_mode():
+                self.model = self._load()
                 self._warm_up()
                 self._warm.set_result(None)
                 while not self._closing:
@@ -137,10 +141,10 @@ class Engine:
         chunk = tuple([0] * min(self._chunk, 32))
         for _ in range(3):
             began = time.perf_counter()
-            self._sample(self._model.forward([Span(0, 0, chunk[:1], True)]), Rows(uniform=None))
+            self._sample(self.model.forward([Span(0, 0, chunk[:1], True)]), Rows(uniform=None))
             single = time.perf_counter() - began
             began = time.perf_counter()
-            self._model.forward([Span(0, 0, chunk, True)])
+            self.model.forward([Span(0, 0, chunk, True)])
             several = time.perf_counter() - began
         self._scheduler.pace.took(0, 1, single)
         self._scheduler.pace.took(len(chunk), 0, several)
@@ -183,7 +187,7 @@ class Engine:
             if item.start == 0:
                 request.began_at = time.monotonic()
                 self._counts["queue_seconds"] += request.began_at - request.queued_at
-        logits = self._model.forward([request.span(item) for request, item in pairs])
+        logits = self.model.forward([request.span(item) for request, item in pairs])
         drawing = [request for request, item in pairs if item.samples]
         tokens = self._sample(logits, rows_of(drawing, logits.shape[-1])).tolist() if drawing else []
         sound = logits.amax(-1).isfinite().tolist()

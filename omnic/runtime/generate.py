@@ -46,20 +46,29 @@ class Generate:
         def loaded(done: int, total: int) -> None:
             progress(self.name, done, total)
 
-        model = self.checkpoint.model
-        self.model: LanguageModel = families.load(model.family).load(self.checkpoint, self._dtype, loaded)
-        stop_ids = model.config.get("eos_token_id") or ()
-        if self.checkpoint.root is None:
-            self.codec = Codec.made_up(self.model.vocabulary, stop_ids)
-        else:
-            self.codec = Codec.load(directory(self.checkpoint, self._dtype, loaded), stop_ids)
-        self.model.allocate(self._slots, self._context)
+        def model() -> LanguageModel:
+            family = families.load(self.checkpoint.model.family)
+            made: LanguageModel = family.load(self.checkpoint, self._dtype, loaded)
+            made.allocate(self._slots, self._context)
+            return made
+
         engine = Engine(
-            self.name, self.model, slots=self._slots, prefill_chunk=self._prefill_chunk,
+            self.name, model, slots=self._slots, prefill_chunk=self._prefill_chunk,
             steady=self._dtype == "float32", threads=self._threads, sample=self._sample, hook=self._hook,
         )  # fmt: skip
         engine.start()
         self._engine = engine
+        stop_ids = self.checkpoint.model.config.get("eos_token_id") or ()
+        if self.checkpoint.root is None:
+            self.codec = Codec.made_up(engine.model.vocabulary, stop_ids)
+        else:
+            self.codec = Codec.load(directory(self.checkpoint, self._dtype, loaded), stop_ids)
+
+    @property
+    def model(self) -> LanguageModel:
+        """The loaded model, which the engine's thread alone may run while it has requests."""
+        assert self._engine is not None, "asked for before it was loaded"
+        return self._engine.model
 
     def start(
         self,
