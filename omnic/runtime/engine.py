@@ -44,8 +44,8 @@ class Engine:
     """
 
     def __init__(
-        self, name: str, load: Callable[[], LanguageModel], *, slots: int, prefill_chunk: int, steady: bool, threads: int,
-        sample: Sample, hook: Hook | None = None,
+        self, name: str, load: Callable[[], LanguageModel], *, slots: int, prefill_chunk: int, steady: bool,
+        threads: int, sample: Sample, hook: Hook | None = None,
     ) -> None:  # fmt: skip
         """`load` runs on the engine's thread: OpenMP keeps a team of threads for each thread that has used torch, and
         a second team, though idle, makes the first one wait by sleeping, which costs a tenth of a step.

@@ -169,7 +169,7 @@ def test_a_server_started_without_its_extra_says_what_it_needs(alone: Path, tmp_
     command = [alone / "python", "out/server.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert re.search(r"Unmet: omnic\[serve\] needs \w+>=[\d.]+, it is not installed: pip .*\n$", done.stderr)
+    assert re.fullmatch(r"omnic: omnic\[serve\] needs \w+>=[\d.]+, it is not installed: pip .*\n$", done.stderr)
 
 
 def test_constraints_pin_a_version_of_all_that_is_asked_for() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,8 +47,14 @@ async def main(plan: dict[str, Any]) -> dict[str, Any]:
     return {
         "weights": think.model.weight_bytes,
         "kv": think.model.kv_bytes(plan["think"]["slots"], context),
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak": _peak(),
     }
+
+
+def _peak() -> int:
+    """The most bytes that were resident. Not `ru_maxrss`, which counts the process this one was forked from, too."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
 
 
 if __name__ == "__main__":
