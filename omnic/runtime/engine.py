@@ -157,12 +157,13 @@ class Engine:
         if not work:
             self._wake.wait()
             return
+        requests = [self._requests[w.sequence] for w in work]
         began = time.perf_counter()
         try:
             deliveries = self._step(work, began)
         except Exception as error:
             log.exception("stage `%s`: a step failed", self.name)
-            self._fail([self._requests[w.sequence] for w in work], error)
+            self._fail(requests, error)  # also one that this step ended, of which nobody has heard
             return
         finally:
             self._counts["busy_seconds"] += time.perf_counter() - began
@@ -234,7 +235,13 @@ class Engine:
             by_loop.setdefault(delivery.request.loop, []).append(delivery)
         for loop, mine in by_loop.items():
             try:
-                loop.call_soon_threadsafe(deliver, mine)
+                loop.call_soon_threadsafe(self._deliver, mine)
             except RuntimeError:  # the loop is closed, and its requests with it
                 for delivery in mine:
                     self._forget(delivery.request)
+
+    def _deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """On the event loop. What is delivered no longer uses credit, so its requests may be ready again: an edge that
+        gathers text before it gives any has no reader yet who would say so."""
+        deliver(deliveries)
+        self._wake.set()

@@ -21,6 +21,7 @@ from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Finished, Flow, Piece
 from omnic.runtime.generate import Generate
 from omnic.runtime.language import Span
+from omnic.runtime.segment import Whole
 from omnic.runtime.text import Detokeniser, Stops
 from tests.runtime.talking import PARROT, Parrot, ask, loaded, parrot, said
 
@@ -269,6 +270,24 @@ def test_an_answer_waits_for_its_reader_and_neighbours_do_not_wait_with_it(stage
     assert (slow.strip(), fast.strip()) == (("a " * 30).strip(), ("b " * 20).strip())
 
 
+def test_an_edge_that_gathers_the_whole_answer_does_not_hold_it_up(stage: Generate) -> None:
+    async def gathered() -> list[str]:
+        flow, units = Flow(0), list[str]()
+        running = stage.start(flow, messages=said("hello, world"), max_tokens=99, temperature=0.0)
+        whole = running.text.channel(window=1, segmenter=Whole())  # no other reader, and this one waits for the end
+
+        async def read() -> None:
+            units.extend([unit async for unit in whole])
+
+        flow.run(read)
+        async with asyncio.timeout(20):
+            async for _ in flow:
+                pass
+        return units
+
+    assert asyncio.run(gathered()) == ["hello, world"]
+
+
 def test_a_reader_that_leaves_frees_its_slot(parrot: Parrot) -> None:
     with loaded(PARROT, slots=1, hook=lambda step: time.sleep(0.002)) as stage:
 
@@ -359,6 +378,31 @@ def test_a_step_that_fails_fails_its_requests_and_no_more(parrot: Parrot, caplog
             asyncio.run(ask(stage, "hello"))
         assert asyncio.run(ask(stage, "hello")).text == "hello"
     assert "a step failed" in caplog.text
+
+
+def test_a_step_that_fails_after_it_ended_an_answer_leaves_nobody_waiting(
+    parrot: Parrot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    both_asked, take = threading.Event(), Request.take
+
+    def failing(request: Request, token: int) -> Any:
+        if request.max_tokens == 3 and len(request.answer) == 2:
+            raise ValueError("boom")
+        return take(request, token)
+
+    monkeypatch.setattr(Request, "take", failing)
+
+    async def both(stage: Generate) -> list[Any]:
+        first = asyncio.create_task(ask(stage, "a b c d", max_tokens=4))  # one token ahead, so both end in one step
+        await asyncio.sleep(0.05)
+        second = asyncio.create_task(ask(stage, "a b c d", max_tokens=3))
+        await asyncio.sleep(0.05)
+        both_asked.set()
+        return await asyncio.wait_for(asyncio.gather(first, second, return_exceptions=True), 20)
+
+    with loaded(PARROT, prefill_chunk=64, hook=lambda step: both_asked.wait(20)) as stage:
+        answers = asyncio.run(both(stage))
+    assert [type(answer) for answer in answers] == [StageFailed, StageFailed]
 
 
 def test_running_out_of_memory_is_worth_another_try(parrot: Parrot, caplog: pytest.LogCaptureFixture) -> None:
