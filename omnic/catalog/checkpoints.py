@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ _SIDE_FILES = (
     "tokenizer.model", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json",
     "chat_template.jinja", "chat_template.json",
 )  # fmt: skip
+_OTHERS = {"bert": "bert", "emoji_dit": "emoji_dit"}  # model type: the module that knows it
 _TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
 
 
@@ -45,6 +47,8 @@ def from_folder(folder: Path, root: Path, where: str) -> Model:
         holds = f"{len(found)} GGUF files: name one of them" if found else "neither config.json nor a GGUF file"
         raise CatalogError(f"{where} holds {holds}", id="model-not-found")
     config = read_json(folder / "config.json")
+    if (module := _OTHERS.get(str(config.get("model_type")))) is not None:
+        return _other(module, config, folder, root, where)
     kind = model_type(config, where)
     paths = safetensors.shards(folder)
     _complete(folder, where, bool(paths))
@@ -54,6 +58,26 @@ def from_folder(folder: Path, root: Path, where: str) -> Model:
     names = [folder / name for name in _SIDE_FILES if (folder / name).exists()] + list(paths)
     files = tuple(File(p.relative_to(root).as_posix(), p.stat().st_size) for p in names)
     return replace(found_model, files=files, root=str(root))
+
+
+def _other(module: str, config: dict[str, Any], folder: Path, root: Path, where: str) -> Model:
+    """The model of a directory whose family is no language model."""
+    from omnic.catalog import safetensors
+
+    paths = safetensors.shards(folder)
+    if not paths:
+        raise CatalogError(f"{where} lacks model.safetensors", id="model-not-found")
+    tensors = [tensor for path in paths for tensor in safetensors.header(path)]
+    family = importlib.import_module(f"omnic.catalog.{module}")
+    try:
+        found: Model = family.from_checkpoint(config, tensors, where)
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, CatalogError):
+            raise
+        raise CatalogError(f"{where}/config.json does not describe a `{module}`: {error}", id="bad-checkpoint") from None
+    names = [folder / name for name in (*_SIDE_FILES, "vocab.txt") if (folder / name).exists()] + list(paths)
+    files = tuple(File(p.relative_to(root).as_posix(), p.stat().st_size) for p in names)
+    return replace(found, files=files, root=str(root))
 
 
 def model_type(config: dict[str, Any], where: str) -> str:

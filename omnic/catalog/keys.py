@@ -62,11 +62,16 @@ COMMON_KEYS: tuple[Key, ...] = (
         doc="memory for keys and values; sets `slots`", kinds=("generate",),
     ),
     Key(
-        "slots", Type("int"), None, Range(1, 4096), doc="sequences that run at once", kinds=("generate",),
+        "slots", Type("int"), None, Range(1, 4096), doc="sequences that run at once",
+        kinds=("generate", "denoise"),
     ),
     Key(
         "batch", Type("int"), None, Range(1, 4096), doc="requests in one forward",
-        kinds=("denoise", "transform", "decode"), unsupported="omnic does not batch these stages yet",
+        kinds=("denoise",),
+    ),
+    Key(
+        "mode", Type("enum", ("step", "request")), None, doc="whether requests join a batch at any step, or run whole",
+        kinds=("denoise",),
     ),
     Key(
         "buckets", Type("json"), None, doc="batch sizes or lengths to prepare for",

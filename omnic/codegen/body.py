@@ -116,7 +116,7 @@ class Body:
                 args.append(f"{identifier(port)}={value}")
         for key, setting in stage.keys:
             value = setting.value
-            if key == "seed" or (stage.kind not in ("generate", "decode")) or not stage.model:
+            if key == "seed" or not stage.model:
                 continue
             if isinstance(value, Open):
                 args.append(f"{key}={self.names.arguments[value.field]}")

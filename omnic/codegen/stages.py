@@ -90,6 +90,11 @@ def _construct(stage: Stage, names: Names) -> str:
             function, args = "Generate", [name, _checkpoint(stage), *how, f"sample={names.samplers[stage.name]}"]
         case "decode" if stage.model:
             function, args = "Decode", [name, _checkpoint(stage), f"part={py.quoted(stage.part)}", *how]
+        case "transform" | "denoise" if stage.model:
+            ports = [f"inputs={py.literal(tuple(port for port, _ in stage.inputs))}",
+                     f"outputs={py.literal(tuple(port for port, _ in stage.outputs))}"]  # fmt: skip
+            function = "Denoise" if stage.kind == "denoise" else "Forward"
+            args = [name, _checkpoint(stage), _device(stage), f"part={py.quoted(stage.part)}", *ports, *how]
         case "python":
             file, _, called = stage.part.partition(":")
             path = f'build.path / "python" / {py.quoted(file.rsplit("/", 1)[-1])}'
@@ -104,6 +109,12 @@ def _construct(stage: Stage, names: Names) -> str:
     if "\n" not in made and 8 + len(target) + len(made) + 1 <= py.WIDTH:
         return f"{target}{made})"
     return f"{target}\n            {py.call(function, args, indent=12)}\n        )"
+
+
+def _device(stage: Stage) -> str:
+    on = get(stage.how, "on")
+    assert on is not None, "`place` puts every stage on a device"
+    return f"build.device({py.quoted(on.value[0])})"
 
 
 def _checkpoint(stage: Stage) -> str:

@@ -40,6 +40,8 @@ class BatchPass(Pass):
             elif stage.kind == "decode":
                 reason = "one synthesis at a time: it is far faster than speech"
                 pipeline = pipeline.with_stage(replace(stage, how=decide(stage.how, "lanes", 1, reason)))
+            elif stage.kind == "denoise":
+                pipeline = pipeline.with_stage(_denoised(stage, context))
         if context.sink.has_errors:
             return pipeline
         generates = [s for s in pipeline.stages if s.kind == "generate"]
@@ -103,6 +105,16 @@ class BatchPass(Pass):
                     yield f"stage `{stage.name}` goes further than its model"
             if stage.kind == "decode" and how.get("lanes", 0) < 1:
                 yield f"stage `{stage.name}` has no lanes"
+
+
+def _denoised(stage: Stage, context: Context) -> Stage:
+    """How many requests a denoise stage has in work, and how many share a forward."""
+    most = 4 if context.target.gpus else 2
+    how = decide(stage.how, "batch", most, "more at once gain little: one forward keeps the device busy")
+    batch = get(how, "batch")
+    assert batch is not None
+    how = decide(how, "slots", 2 * int(batch.value), "those whose sizes differ take turns beside a full batch")
+    return replace(stage, how=decide(how, "mode", "step", "requests join and leave at any step"))
 
 
 def _prompt_bound(pipeline: Pipeline, stage: Stage) -> tuple[int | None, str]:

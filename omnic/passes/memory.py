@@ -48,7 +48,7 @@ def activation_bytes(stage: Stage, context: Context) -> int:
 def _shape(stage: Stage) -> dict[str, int]:
     """The names that cost formulas may use: sequences, rows in one forward, tokens of a sequence."""
     how = {name: setting.value for name, setting in stage.how}
-    batch = int(how.get("slots", how.get("lanes", 1)))
+    batch = int(how.get("batch") or how.get("slots") or how.get("lanes") or 1)
     return {"batch": batch, "tokens": batch + int(how.get("prefill_chunk", 0)), "context": int(how.get("context", 0))}
 
 

@@ -24,6 +24,15 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """How far an iterative stage has come. The latest replaces those that nobody has read yet."""
+
+    stage: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event of a flow that completed."""
 
@@ -51,6 +60,7 @@ class Flow:
         self._ends: list[Callable[[], None]] = []
         self._outputs: list[tuple[str, Channel[Any]]] = []
         self._remark: str | None = None  # on a port that feeds no output itself
+        self._steps: dict[str, Step] = {}  # not yet read
         self._turn = 0  # which output was served last
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
@@ -76,6 +86,11 @@ class Flow:
         channel.close()
         return channel
 
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """An iterative stage has taken `done` of `total` steps."""
+        self._steps[stage] = Step(stage, done, total)
+        self._wake.set()
+
     def note(self, port: Port, reason: str) -> None:
         """Reports why what `port` gives is empty or cut, under the outputs it feeds: where other stages lie between,
         under those that are empty in the end."""
@@ -94,7 +109,7 @@ class Flow:
             self._stop.set()
             self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[Piece | Finished]:
+    async def __aiter__(self) -> AsyncIterator[Piece | Step | Finished]:
         if self.state == "cancelled":
             raise Cancelled
         if self.state != "new":
@@ -104,8 +119,8 @@ class Flow:
         driver = asyncio.create_task(self._drive())
         driver.add_done_callback(self._driven)
         try:
-            while (piece := await self._next(driver)) is not None:
-                yield piece
+            while (event := await self._next(driver)) is not None:
+                yield event
             if self._remark:
                 empty = {name: self._remark for name, channel in self._outputs if not channel.taken}
                 self.report.notes = empty | self.report.notes
@@ -130,14 +145,14 @@ class Flow:
         async for event in self:
             if isinstance(event, Finished):
                 finished = event
-            else:
+            elif isinstance(event, Piece):
                 pieces[event.output].append(event.value)
         return {name: join(parts) for name, parts in pieces.items()} | {"finished": finished}
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    async def _next(self, driver: asyncio.Task[None]) -> Piece | None:
-        """The next piece, outputs taking turns; None when all is said. Raises what ended the stages, at once."""
+    async def _next(self, driver: asyncio.Task[None]) -> Piece | Step | None:
+        """The next event, outputs taking turns; None when all is said. Raises what ended the stages, at once."""
         while True:
             self._wake.clear()
             if self._cancelling:
@@ -151,6 +166,8 @@ class Flow:
                     return Piece(name, channel.taken, channel.take())
                 if channel.error is not None:
                     raise channel.error
+            if self._steps:
+                return self._steps.pop(next(iter(self._steps)))
             if driver.done():
                 return None
             await self._wake.wait()

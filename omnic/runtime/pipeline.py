@@ -7,11 +7,12 @@ import importlib.util
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
 from omnic import manifest
+from omnic.runtime.device import Device
 from omnic.runtime.lock import origin
 from omnic.runtime.stage import Progress, Stage
 from omnic.runtime.weights import Checkpoint, locate
@@ -25,11 +26,16 @@ class Build:
 
     path: Path
     manifest: manifest.Manifest
+    devices: dict[str, Device] = field(default_factory=dict, compare=False)  # by name, made when first asked for
 
     @classmethod
     def open(cls, path: Path) -> Build:
         """Raises manifest.ManifestError."""
         return cls(path, manifest.read(path))
+
+    def device(self, name: str) -> Device:
+        """The thread that does the work of a device, which all stages placed there share."""
+        return self.devices.setdefault(name, Device(name))
 
     def checkpoint(self, model: str) -> Checkpoint:
         """Where a model of the manifest lies on this machine. Raises weights.Missing, which names the part."""
@@ -82,3 +88,5 @@ class Pipeline:
             yield pipeline
         finally:
             await asyncio.gather(*(stage.close() for stage in pipeline.stages))
+            for device in pipeline.build.devices.values():
+                await asyncio.to_thread(device.close)

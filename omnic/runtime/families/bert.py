@@ -1,0 +1,49 @@
+"""Sentence encoders of the BERT kind (all-MiniLM-L6-v2), through transformers' own module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from omnic.runtime.diffusion import Ask, Embeds
+from omnic.runtime.errors import RequestError
+from omnic.runtime.modules import filled
+from omnic.runtime.tensors import Loaded, Shards, dtype_of
+from omnic.runtime.weights import Checkpoint
+
+
+def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Encoder:
+    """Part `encode`. Raises Missing or Damaged."""
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    (weights,) = checkpoint.files(".safetensors")
+    config = AutoConfig.from_pretrained(weights.parent)
+    model = filled(
+        lambda: AutoModel.from_config(config, add_pooling_layer=False), Shards([weights]), dtype_of(dtype), loaded
+    )
+    return Encoder(model, AutoTokenizer.from_pretrained(weights.parent), int(config.max_position_embeddings))
+
+
+class Encoder:
+    """Text to its token states: `states` [1, tokens, width] and `mask` [1, tokens]. Satisfies `Transform`."""
+
+    def __init__(self, model: Any, tokenizer: Any, longest: int) -> None:
+        self._model, self._tokenizer, self._longest = model, tokenizer, longest
+
+    def run(self, ask: Ask) -> Mapping[str, Any]:
+        text = ask.inputs["text"]
+        if not text.strip():
+            raise RequestError("the text is blank", "prompt")
+        negative = self._encoded(ask.inputs.get("negative") or "", "negative")
+        return {"embeds": Embeds(self._encoded(text, "prompt"), negative)}
+
+    def _encoded(self, text: str, field: str) -> dict[str, Tensor]:
+        batch = self._tokenizer(text, return_tensors="pt")
+        tokens = batch["input_ids"].shape[1]
+        if tokens > self._longest:
+            raise RequestError(f"the text is {tokens} tokens long; its encoder takes {self._longest}", field)
+        states = self._model(**batch).last_hidden_state
+        return {"states": states, "mask": batch["attention_mask"].to(torch.bool)}

@@ -1,0 +1,103 @@
+"""Stages of one forward a request: text encoders, VAEs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from omnic.runtime import families
+from omnic.runtime.device import Device
+from omnic.runtime.diffusion import Ask, Transform
+from omnic.runtime.edges import Channel, Port
+from omnic.runtime.flow import Flow
+from omnic.runtime.stage import Progress, Running
+from omnic.runtime.weights import Checkpoint
+
+T = TypeVar("T")
+
+
+class Forward:
+    """A part of a model that runs once a request. Satisfies `stage.Stage`.
+
+    `inputs` and `outputs` name its ports; every other argument of `start` is a setting.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        checkpoint: Checkpoint,
+        device: Device,
+        *,
+        part: str,
+        dtype: str,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+    ) -> None:
+        self.name, self.checkpoint, self._device = name, checkpoint, device
+        self._part, self._dtype, self._inputs, self._outputs = part, dtype, inputs, outputs
+        self._totals = {"requests": 0.0, "busy_seconds": 0.0}
+        self._transform: Transform | None = None
+
+    def load(self, progress: Progress) -> None:
+        """Raises Missing or Damaged for a checkpoint that cannot be used."""
+        family = families.load(self.checkpoint.model.family)
+
+        def loaded(done: int, total: int) -> None:
+            progress(self.name, done, total)
+
+        load = partial(family.load, self.checkpoint, self._part, self._dtype, loaded)
+        self._transform = self._device.submit(load).result()
+
+    def start(self, flow: Flow, **given: Any) -> Running:
+        ports = {name: Port() for name in self._outputs}
+        flow.run(lambda: self._serve(flow, given, ports), stage=self.name)
+        return Running(ports)
+
+    async def close(self) -> None:
+        self._transform = None
+
+    def stats(self) -> dict[str, float]:
+        return dict(self._totals)
+
+    async def _serve(self, flow: Flow, given: Mapping[str, Any], ports: Mapping[str, Port]) -> None:
+        assert self._transform is not None
+        transform = self._transform
+        ask = await asked(flow, given, self._inputs)
+        seconds, found = await self._device.run(lambda: timed(lambda: transform.run(ask)))
+        flow.report.stages[self.name] = {"seconds": seconds}
+        self._totals["requests"] += 1
+        self._totals["busy_seconds"] += seconds
+        give(ports, found)
+
+
+async def asked(flow: Flow, given: Mapping[str, Any], inputs: tuple[str, ...]) -> Ask:
+    """The whole values of the ports among `given`, once they have come, and the settings that the rest are."""
+    values = {name: await whole(given.get(name)) for name in inputs}
+    return Ask(flow.seed, values, {name: value for name, value in given.items() if name not in inputs})
+
+
+async def whole(value: Any) -> Any:
+    """What a port is given: a value, or the one item of a channel; text that comes in pieces is joined."""
+    if not isinstance(value, Channel):
+        return value
+    items = [item async for item in value]
+    if items and isinstance(items[0], str):
+        return "".join(items)
+    if len(items) > 1:
+        raise ValueError(f"a port that takes one value got {len(items)}")
+    return items[0] if items else None
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """How many seconds `work` took, and what it gave."""
+    began = time.perf_counter()
+    found = work()
+    return time.perf_counter() - began, found
+
+
+def give(ports: Mapping[str, Port], values: Mapping[str, Any]) -> None:
+    for name, port in ports.items():
+        port.send(values[name])
+        port.close()

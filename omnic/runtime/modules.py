@@ -1,0 +1,57 @@
+"""Modules of torch that are built without memory and filled with weights where they will stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from omnic.runtime.tensors import Loaded, Source
+from omnic.runtime.weights import Damaged
+
+
+def filled(build: Callable[[], nn.Module], source: Source, dtype: torch.dtype, loaded: Loaded) -> nn.Module:
+    """The module that `build` makes, in `dtype`, with every parameter and saved buffer read from `source`.
+
+    It is built on the meta device, so that no weight is made only to be overwritten; buffers that are not saved
+    (tables computed from the config) are made for real. Raises Damaged if `source` lacks a tensor.
+    """
+    module = build_empty(build)
+    wanted = dict(module.state_dict(keep_vars=True))
+    total = sum(tensor.numel() * _width(tensor, dtype) for tensor in wanted.values())
+    done, shared = 0, dict[int, torch.Tensor]()
+    for name, tensor in wanted.items():
+        if id(tensor) in shared:
+            _put(module, name, shared[id(tensor)])  # tied weights stay tied
+            continue
+        if name not in source:
+            raise Damaged(f"the checkpoint lacks `{name}`")
+        held = torch.empty(tensor.shape, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
+        source.read(name, held)
+        shared[id(tensor)] = held
+        _put(module, name, held)
+        done += held.nbytes
+        loaded(done, total)
+    return module.eval().requires_grad_(False)
+
+
+def build_empty(build: Callable[[], nn.Module]) -> nn.Module:
+    """What `build` makes, its parameters on the meta device, its buffers as they are."""
+    from accelerate import init_empty_weights
+
+    with init_empty_weights(include_buffers=False):
+        return build()
+
+
+def _width(tensor: torch.Tensor, dtype: torch.dtype) -> int:
+    return dtype.itemsize if tensor.is_floating_point() else tensor.dtype.itemsize
+
+
+def _put(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
+    owner, _, leaf = name.rpartition(".")
+    holder = module.get_submodule(owner)
+    if leaf in holder._parameters:
+        holder._parameters[leaf] = nn.Parameter(tensor, requires_grad=False)
+    else:
+        holder._buffers[leaf] = tensor

@@ -1,0 +1,90 @@
+"""Noise schedules: a scheduler of diffusers, with the state of one request."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Generator, Tensor
+
+
+class Schedule:
+    """The steps of one request, from noise to picture. State (step index, earlier predictions) is this object's own.
+
+    Built from the `scheduler_config.json` of a checkpoint; `options` are arguments of the scheduler's
+    `set_timesteps`, such as `sigmas` or `mu`. Raises ValueError for a scheduler that diffusers lacks, or options
+    that it does not take.
+    """
+
+    def __init__(self, config: Mapping[str, Any], steps: int, **options: Any) -> None:
+        import diffusers
+
+        name = str(config["_class_name"])
+        kind = getattr(diffusers, name, None)
+        if kind is None:
+            raise ValueError(f"diffusers has no scheduler `{name}`")
+        self._scheduler = kind.from_config(dict(config))
+        if "sigmas" in options:
+            self._scheduler.set_timesteps(device="cpu", **options)
+        else:
+            self._scheduler.set_timesteps(steps, device="cpu", **options)
+        if hasattr(self._scheduler, "set_begin_index"):
+            self._scheduler.set_begin_index(0)
+        self.timesteps: Tensor = self._scheduler.timesteps
+        self._takes_generator = "generator" in inspect.signature(self._scheduler.step).parameters
+
+    def __len__(self) -> int:
+        return len(self.timesteps)
+
+    @property
+    def first_sigma(self) -> float:
+        """What pure noise is multiplied with to begin."""
+        return float(getattr(self._scheduler, "init_noise_sigma", 1.0))
+
+    @property
+    def sigmas(self) -> Tensor:
+        return self._scheduler.sigmas  # type: ignore[no-any-return]  # diffusers has no types
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self._scheduler.config  # type: ignore[no-any-return]
+
+    def begin_at(self, index: int) -> None:
+        """Leaves out the first `index` steps: a picture is changed rather than made."""
+        self.timesteps = self.timesteps[index:]
+        self._scheduler.set_begin_index(index)
+
+    def noised(self, clean: Tensor, noise: Tensor) -> Tensor:
+        """`clean` with as much of `noise` as belongs to the first step."""
+        if hasattr(self._scheduler, "scale_noise"):
+            return self._scheduler.scale_noise(clean, self.timesteps[:1], noise)  # type: ignore[no-any-return]
+        return self._scheduler.add_noise(clean, noise, self.timesteps[:1])  # type: ignore[no-any-return]
+
+    def scaled(self, step: int, x: Tensor) -> Tensor:
+        """x as the model wants to see it at a step."""
+        if hasattr(self._scheduler, "scale_model_input"):
+            return self._scheduler.scale_model_input(x, self.timesteps[step])  # type: ignore[no-any-return]
+        return x
+
+    def advance(self, step: int, prediction: Tensor, x: Tensor, generator: Generator) -> Tensor:
+        """x after a step, from the model's prediction of the same shape. Steps are taken in order, each once."""
+        more = {"generator": generator} if self._takes_generator else {}
+        advanced: Tensor = self._scheduler.step(prediction, self.timesteps[step], x, **more, return_dict=False)[0]
+        return advanced
+
+
+def shift_of(tokens: int, config: Mapping[str, Any]) -> float:
+    """`mu` for flow matching with dynamic shifting: linear in the number of latent tokens, between the base and the
+    maximum of the scheduler's config (Esser et al., "Scaling Rectified Flow Transformers", 2024, section 5.3.2)."""
+    low, high = config.get("base_image_seq_len", 256), config.get("max_image_seq_len", 4096)
+    least, most = config.get("base_shift", 0.5), config.get("max_shift", 1.15)
+    slope = (most - least) / (high - low)
+    return float(tokens * slope + least - slope * low)
+
+
+def even_sigmas(steps: int) -> Sequence[float]:
+    """Sigmas from 1 to 1/steps, evenly."""
+    import numpy as np
+
+    return np.linspace(1.0, 1 / steps, steps)  # type: ignore[return-value]  # what diffusers takes
