@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from omnic.catalog.part import CatalogError, Cost, Model, Part, Port, WeightGroup
@@ -21,7 +20,9 @@ def from_checkpoint(config: Mapping[str, Any], tensors: Sequence[Tensor], where:
     width, longest = int(config["hidden_size"]), int(config["max_position_embeddings"])
     if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
         raise CatalogError(f"{where}: omnic runs plain BERT encoders only", id="unknown-family")
-    elements = sum(prod(t.shape) for t in tensors if not t.name.startswith("pooler.") and t.dtype.startswith(("F", "B")))
+    elements = sum(
+        prod(t.shape) for t in tensors if not t.name.startswith("pooler.") and t.dtype.startswith(("F", "B"))
+    )
     hidden = int(config["intermediate_size"])
     costs = tuple(
         (

@@ -74,7 +74,9 @@ def _other(module: str, config: dict[str, Any], folder: Path, root: Path, where:
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, CatalogError):
             raise
-        raise CatalogError(f"{where}/config.json does not describe a `{module}`: {error}", id="bad-checkpoint") from None
+        raise CatalogError(
+            f"{where}/config.json does not describe a `{module}`: {error}", id="bad-checkpoint"
+        ) from None
     names = [folder / name for name in (*_SIDE_FILES, "vocab.txt") if (folder / name).exists()] + list(paths)
     files = tuple(File(p.relative_to(root).as_posix(), p.stat().st_size) for p in names)
     return replace(found, files=files, root=str(root))

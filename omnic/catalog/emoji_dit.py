@@ -43,7 +43,7 @@ def from_checkpoint(config: Mapping[str, Any], tensors: Sequence[Tensor], where:
             Key("steps", Type("int"), int(default["steps"]), Range(1, 1000), "steps from noise to picture",
                 field="num_inference_steps", origin=origin),
             Key("guidance", Type("float"), float(default["guidance"]), Range(0.0, 20.0),
-                "how closely to follow the prompt; 1 is as the model alone would", field="guidance_scale", origin=origin),
+                "how closely to follow the prompt; 1 adds nothing", field="guidance_scale", origin=origin),
             Key("seed", Type("seed"), None, doc="the same seed gives the same picture", field="seed"),
         ),
         cost=costs[0][1],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -21,9 +21,8 @@ def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Encod
 
     (weights,) = checkpoint.files(".safetensors")
     config = AutoConfig.from_pretrained(weights.parent)
-    model = filled(
-        lambda: AutoModel.from_config(config, add_pooling_layer=False), Shards([weights]), dtype_of(dtype), loaded
-    )
+    empty: Callable[..., torch.nn.Module] = AutoModel.from_config
+    model = filled(lambda: empty(config, add_pooling_layer=False), Shards([weights]), dtype_of(dtype), loaded)
     return Encoder(model, AutoTokenizer.from_pretrained(weights.parent), int(config.max_position_embeddings))
 
 

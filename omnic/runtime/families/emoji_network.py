@@ -76,14 +76,16 @@ class Block(nn.Module):
         shift_a, scale_a, gate_a, shift_f, scale_f, gate_f = self.adapt(condition)[:, None].chunk(6, dim=-1)
         x = x + gate_a * self._attend(_adapted(x, shift_a, scale_a), mask)
         y = self.down(F.gelu(self.up(_adapted(x, shift_f, scale_f)), approximate="tanh"))
-        return x + gate_f * y
+        out: Tensor = x + gate_f * y
+        return out
 
     def _attend(self, x: Tensor, mask: Tensor) -> Tensor:
         b, n, width = x.shape
         q, k, v = self.qkv(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         q, k = (_rms(q) * self.q_scale).to(v.dtype), (_rms(k) * self.k_scale).to(v.dtype)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.out(y.transpose(1, 2).reshape(b, n, width))
+        out: Tensor = self.out(y.transpose(1, 2).reshape(b, n, width))
+        return out
 
 
 class EmojiDiT(nn.Module):
@@ -111,7 +113,8 @@ class EmojiDiT(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
-        for zero in (*(block.adapt for block in self.blocks), self.adapt_out, self.patch_out):
+        gates = [module.adapt for module in self.blocks if isinstance(module, Block)]
+        for zero in (*gates, self.adapt_out, self.patch_out):
             nn.init.zeros_(zero.weight)
         nn.init.normal_(self.token_position, std=0.02)
 
@@ -158,7 +161,7 @@ def _patched(x: Tensor, patch: int) -> Tensor:
 
 def _unpatched(x: Tensor, patch: int, grid: int) -> Tensor:
     """The inverse of `_patched`, for a picture of grid × grid patches."""
-    return F.pixel_shuffle(x.transpose(1, 2).unflatten(2, (grid, grid)), patch)
+    return F.pixel_shuffle(x.transpose(1, 2).reshape(len(x), -1, grid, grid), patch)
 
 
 def _sines(t: Tensor, width: int = 256) -> Tensor:
