@@ -62,17 +62,23 @@ def signature(pipeline: ir.Pipeline) -> Signature:
 
 def _endpoint(pipeline: ir.Pipeline, names: Names, endpoint: ir.Endpoint, views: tuple[SliceView, ...]) -> Endpoint:
     by_method = {view.method: view for view in views}
-    slices = tuple(
-        Slice(view.method, s.outputs, s.stages, tuple(a.name for a in view.arguments))
-        for s in endpoint.slices
-        if (view := by_method[names.method(endpoint, s)])
-    )
-    bound = bind(endpoint.name, signature(pipeline), dict(endpoint.fields), endpoint.entry, slices)
+    entry = names.entries.get(endpoint.name, "")
+    called: list[Slice] = []  # as the pipeline calls the arguments,
+    slices: list[Slice] = []  # and as Python does
+    for s in endpoint.slices:
+        view = by_method[names.method(endpoint, s)]
+        called.append(
+            Slice(view.method, s.outputs, s.stages, tuple(a.field for a in view.arguments if a.name != entry))
+        )
+        slices.append(Slice(view.method, s.outputs, s.stages, tuple(a.name for a in view.arguments)))
+    bound = bind(endpoint.name, signature(pipeline), dict(endpoint.fields), endpoint.entry, tuple(called))
 
-    def argument(field: Field) -> str:
-        return names.entries[endpoint.name] if field.target == "entry" else names.arguments[field.argument]
+    def named(field: Field) -> Field:
+        if not field.argument:
+            return field
+        return replace(field, argument=entry if field.target == "entry" else names.arguments[field.argument])
 
-    return replace(bound, fields=tuple(replace(f, argument=argument(f)) if f.argument else f for f in bound.fields))
+    return replace(bound, fields=tuple(map(named, bound.fields)), slices=tuple(slices))
 
 
 def _stage(stage: ir.Stage) -> manifest.Stage:

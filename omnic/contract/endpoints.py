@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -108,7 +107,8 @@ def bind(
     """The endpoint `name` of a pipeline: every field a request may carry and who takes its value.
 
     `overrides` say which input, param or output serves a field or role (`{"input": "text", "audio": "speech"}`).
-    With slices that name their arguments, only what some slice takes becomes a field. Raises BindError.
+    With slices that name their arguments, only what some slice takes becomes a field. Arguments go by the names of the
+    pipeline here and in what is given back; codegen gives them Python's. Raises BindError.
     """
     api = _api(name)
     renamed = dict(overrides)
@@ -213,7 +213,7 @@ def _input(
         if type_.kind != api.input_kind:
             raise BindError(f"`{api.name}` gives `{api.input_kind}`; `{entry}` takes `{type_.kind}`", api.input)
         port = entry.rsplit(".", 1)[-1]
-        return Field(api.input, _limited(api, type_), "entry", _argument(port), required=True)
+        return Field(api.input, _limited(api, type_), "entry", port, required=True)
     fitting = [n for n, t in signature.inputs.items() if t.kind == api.input_kind]
     if named is not None and named not in fitting:
         raise BindError(f"`{api.input}` must be an input of type `{api.input_kind}`; `{named}` is none", api.input)
@@ -226,7 +226,7 @@ def _input(
         if other != source and not type_.optional:
             raise BindError(f"`{api.name}` has no field for the input `{other}`, which is required", other)
     type_ = signature.inputs[source]
-    return Field(api.input, _limited(api, type_.required), f"input {source}", _argument(source), required=True)
+    return Field(api.input, _limited(api, type_.required), f"input {source}", source, required=True)
 
 
 def _limited(api: Api, type_: Type) -> Type:
@@ -246,8 +246,7 @@ def _params(api: Api, signature: Signature, renamed: dict[str, str], taken: froz
         field = under.get(name)
         if field is not None:
             del renamed[field]
-        argument = _argument(name)
-        if taken is not None and argument not in taken:
+        if taken is not None and name not in taken:
             continue
         field = dict(api.nested).get(field or name, field or name)
         if field not in free and field.split(".", 1)[0] in reserved:
@@ -256,21 +255,21 @@ def _params(api: Api, signature: Signature, renamed: dict[str, str], taken: froz
             )
         target = "seed" if field == "seed" else f"param {name}"
         required = spec.default is None and not spec.type.optional
-        yield Field(field, spec.type.required, target, argument, spec.domain, spec.default, required, spec.doc)
+        yield Field(field, spec.type.required, target, name, spec.domain, spec.default, required, spec.doc)
 
 
 def _knobs(api: Api, signature: Signature, names: set[str], taken: frozenset[str] | None) -> Iterator[Field]:
     """Open knobs. One that several stages have is one field: its value goes to each of them."""
     seen = set(names)
     for knob in signature.knobs:
-        argument, name = _argument(knob.field), dict(api.nested).get(knob.field, knob.field)
-        if name == "seed" or name in seen or (taken is not None and argument not in taken):
+        name = dict(api.nested).get(knob.field, knob.field)
+        if name == "seed" or name in seen or (taken is not None and knob.field not in taken):
             continue
         seen.add(name)
         many = 4 if knob.field == "stop" else 0
         default = () if many and knob.default is None else knob.default
         target = f"knob {knob.stage}.{knob.key}"
-        yield Field(name, knob.type, target, argument, knob.domain, default, doc=knob.doc, many=many)
+        yield Field(name, knob.type, target, knob.field, knob.domain, default, doc=knob.doc, many=many)
 
 
 def _standard(api: Api, names: set[str], roles: dict[str, str], taken: frozenset[str] | None) -> Iterator[Field]:
@@ -298,9 +297,3 @@ def _aliases(api: Api, fields: list[Field]) -> Iterator[Field]:
     for alias, name in api.aliases:
         if name in present and alias not in present:
             yield replace(present[name], name=alias, required=False, doc=f"another name of `{name}`")
-
-
-def _argument(name: str) -> str:
-    """The keyword of the generated method that takes a value of this name."""
-    name = name.replace(".", "_")
-    return f"{name}_" if keyword.iskeyword(name) or name in ("self", "flow") else name

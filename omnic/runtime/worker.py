@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
+import functools
 import os
 import signal
 import socket
@@ -130,7 +131,7 @@ class _Request:
     def __init__(self, credit: int) -> None:
         self.credit = credit
         self.granted = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[m.Ended] | None = None
 
     async def take(self) -> None:
         while self.credit <= 0:
@@ -153,7 +154,8 @@ class _Host:
 
     def start(self, start: m.Start) -> None:
         request = self._running[start.id] = _Request(start.credit)
-        request.task = asyncio.create_task(self._run(start, request))
+        request.task = asyncio.create_task(self._answer(start, request))
+        request.task.add_done_callback(functools.partial(self._end, start.id))
 
     def cancel(self, id: int) -> None:
         if (request := self._running.get(id)) and request.task:
@@ -170,16 +172,14 @@ class _Host:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, start: m.Start, request: _Request) -> None:
-        """Runs a request to its one end, and says which it was."""
-        try:
-            end: m.ToServer = await self._answer(start, request)
-        except (asyncio.CancelledError, errors.Cancelled):
-            end = m.Cancelled(start.id)
-        except Exception as error:
-            end = _failure(start.id, error)
-        del self._running[start.id]
-        self._link.send(end)
+    def _end(self, id: int, task: asyncio.Task[m.Ended]) -> None:
+        """Says which end a request came to. A task that is cancelled before it began has run no line of its own."""
+        del self._running[id]
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or isinstance(error, errors.Cancelled):
+            self._link.send(m.Cancelled(id))
+        else:
+            self._link.send(task.result() if error is None else _failure(id, error))
 
     async def _answer(self, start: m.Start, request: _Request) -> m.Ended:
         flow = self._flow(start)
@@ -205,7 +205,7 @@ class _Host:
         return flow
 
 
-def _failure(id: int, error: Exception) -> m.Failed:
+def _failure(id: int, error: BaseException) -> m.Failed:
     """What the server is told of an exception. Details of our own faults go to the log, not to the client."""
     match error:
         case errors.RequestError():

@@ -81,9 +81,11 @@ def test_a_pipeline_with_one_voice_takes_its_neutral_name() -> None:
     assert fields(speech().fields)["voice"].domain == Choices(("default",))
 
 
-def test_a_python_keyword_is_a_field_under_its_own_name() -> None:
-    bound = bind("chat.completions", with_param("class", ParamSpec(parse_type("int"), None, 1)))
-    assert fields(bound.fields)["class"].argument == "class_"
+@pytest.mark.parametrize("name", ["class", "self", "max"])
+def test_a_param_is_a_field_under_its_own_name_whatever_python_makes_of_it(name: str) -> None:
+    signature = with_param(name, ParamSpec(parse_type("int"), None, 1))
+    slices = tuple(replace(s, arguments=(*s.arguments, name)) for s in chat().slices)
+    assert fields(bind("chat.completions", signature, slices=slices).fields)[name].argument == name
 
 
 def test_answers_are_the_sets_of_outputs_that_can_be_asked_for() -> None:

@@ -208,6 +208,18 @@ def test_cancel_ends_the_iteration_and_says_when_it_is_over(tmp_path: Path) -> N
     trial(build(tmp_path, step_seconds=0.01), work)
 
 
+def test_requests_cancelled_before_they_began_end_too(tmp_path: Path) -> None:
+    async def work(supervisor: Supervisor) -> None:
+        calls = [chat(supervisor, words(1000), seed) for seed in range(50)]
+        for call in calls:
+            call.cancel()  # both orders lie in the socket before the worker reads the first
+        ends = await asyncio.gather(*map(said, calls), return_exceptions=True)
+        assert {type(end) for end in ends} == {Cancelled}
+        assert supervisor.running == 0
+
+    trial(build(tmp_path, step_seconds=0.01), work)
+
+
 def test_after_many_aborts_requests_still_complete(tmp_path: Path) -> None:
     async def one(supervisor: Supervisor, number: int) -> str:
         text = words(8, f"{number}-")
