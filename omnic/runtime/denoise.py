@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -12,13 +13,15 @@ from typing import Any
 
 from omnic.runtime import families
 from omnic.runtime.device import Device
-from omnic.runtime.diffusion import Ask, Denoiser, Job, advance
+from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, predict
 from omnic.runtime.edges import Port
 from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow
 from omnic.runtime.forward import asked, give
 from omnic.runtime.stage import Progress, Running
 from omnic.runtime.weights import Checkpoint
+
+log = logging.getLogger("omnic.denoise")
 
 Hook = Callable[[str, int], None]
 """Called before a step with the stage's name and how many jobs are in it. For tests: sleep, or raise."""
@@ -31,7 +34,8 @@ class Request:
     ask: Ask
     loop: asyncio.AbstractEventLoop
     done: asyncio.Future[Mapping[str, Any]]
-    stepped: Callable[[int, int], None]  # on the event loop: steps taken, steps in all
+    stepped: Callable[[int, int, Any], None]  # on the event loop: steps taken, steps in all, a preview or None
+    previews: int  # how many of them are wanted
     job: Job | None = None  # once it has a slot
     cancelled: bool = False
     fused: int = 0  # in request mode, which batch it runs in; 0 while it waits for one
@@ -40,13 +44,29 @@ class Request:
     busy_seconds: float = 0.0
     began_at: float = field(default_factory=time.perf_counter)
 
+    @property
+    def work(self) -> Job:
+        assert self.job is not None, "it has a slot"
+        return self.job
+
+    @property
+    def shows(self) -> bool:
+        """Whether the step just taken is one to show a preview of."""
+        job = self.work
+        return job.step < job.steps and job.step in (
+            i * job.steps // (self.previews + 1) for i in range(self.previews + 1)
+        )
+
 
 class Denoise:
     """Runs the iterative part of a model. Satisfies `stage.Stage`.
 
-    At most `slots` requests are in work, the rest wait in line; up to `batch` of them whose keys are equal share a
-    forward. In `step` mode requests join and leave at any step; in `request` mode a batch is formed once and runs
-    whole. Requests that cannot share a forward take turns, so that none blocks another.
+    At most `slots` requests are in work, the rest wait in line; up to `batch` of them whose groups are equal step
+    together. In `step` mode requests join and leave at any step; in `request` mode a batch is formed once and runs
+    whole. Requests that cannot step together take turns, so that none blocks another.
+
+    Those that step together share a forward, except in float32: a matrix product sums in another order for another
+    number of rows, and in float32 a request gives the same bytes whoever runs beside it.
     """
 
     def __init__(
@@ -67,11 +87,14 @@ class Denoise:
         self.name, self.checkpoint, self._device = name, checkpoint, device
         self._part, self._dtype, self._inputs, self._outputs = part, dtype, inputs, outputs
         self._slots, self._batch, self._mode, self._hook = slots, batch, mode, hook
+        self._alone = dtype == "float32"
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
+        self._ended: list[tuple[Request, Mapping[str, Any] | Exception]] = []  # in the step that runs
         self._turns = self._batches = 0
         self._totals = dict.fromkeys(("requests", "steps", "rows", "busy_seconds"), 0.0)
         self._denoiser: Denoiser | None = None
+        self._closed = False
 
     def load(self, progress: Progress) -> None:
         """Raises Missing or Damaged for a checkpoint that cannot be used."""
@@ -90,8 +113,13 @@ class Denoise:
         return Running(ports)
 
     async def close(self) -> None:
-        for request in (*self._waiting, *self._running):
-            request.cancelled = True
+        """Fails what is still in work or in line, and lets go of the model."""
+        self._closed = True
+        self._device.leave(self._turn)
+        try:
+            await self._device.run(self._shut)
+        except RuntimeError:  # the device was closed, and nothing runs there any more
+            self._shut()
 
     def stats(self) -> dict[str, float]:
         """`rows` counts the jobs that stepped, over all `steps`: by steps, the mean batch size."""
@@ -103,8 +131,10 @@ class Denoise:
         ask = await asked(flow, given, self._inputs)
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Mapping[str, Any]] = loop.create_future()
-        request = Request(ask, loop, done, partial(flow.progress, self.name))
+        request = Request(ask, loop, done, partial(flow.progress, self.name), flow.previews)
         self._waiting.append(request)
+        if self._closed:  # looked at last, as `close` looks at the line last
+            raise self._was_closed()
         self._device.wake()
         try:
             found = await done
@@ -119,6 +149,9 @@ class Denoise:
         }
         give(ports, found)
 
+    def _was_closed(self) -> StageFailed:
+        return StageFailed(self.name, "its engine was closed")
+
     # --- the engine, on the device's thread ------------------------------------------------------------------------
 
     def _turn(self) -> bool:
@@ -130,15 +163,15 @@ class Denoise:
             return False
         self._turns += 1
         began = time.perf_counter()
-        try:
-            self._step(batch)
-        except Exception as error:
-            self._end([r for r in batch if r in self._running], StageFailed.because(self.name, error))
+        self._step(batch)
         seconds = time.perf_counter() - began
         self._totals["busy_seconds"] += seconds
         for request in batch:
             request.turn = self._turns
             request.busy_seconds += seconds / len(batch)
+        for request, result in self._ended:
+            _post(request, result)
+        self._ended.clear()
         return True
 
     def _admit(self) -> None:
@@ -149,12 +182,13 @@ class Denoise:
             if request.cancelled:
                 continue
             try:
-                request.job = self._denoiser.prepare(request.ask)
-            except RequestError as error:
-                _post(request, error)
-            except Exception as error:
-                _post(request, StageFailed.because(self.name, error))
+                job = self._denoiser.prepare(request.ask)
+                if not job.steps:
+                    raise RequestError("no step is left to take", "num_inference_steps")
+            except BaseException as error:
+                _post(request, self._failure(error, "before its first step"))
             else:
+                request.job = job
                 self._running.append(request)
 
     def _chosen(self) -> Sequence[Request]:
@@ -162,7 +196,8 @@ class Denoise:
         if not self._running:
             return ()
         first = min(self._running, key=lambda r: r.turn)
-        alike = [r for r in self._running if _alike(_job(r), _job(first))]
+        group = first.work.group
+        alike = [r for r in self._running if r.work.group == group]
         if self._mode == "step":
             return sorted(alike, key=lambda r: r.turn)[: self._batch]
         if not first.fused:
@@ -172,44 +207,85 @@ class Denoise:
         return [r for r in alike if r.fused == first.fused]
 
     def _step(self, batch: Sequence[Request]) -> None:
-        assert self._denoiser is not None
-        if self._hook:
-            self._hook(self.name, len(batch))
-        advance(self._denoiser, [_job(request) for request in batch])
         self._totals["steps"] += 1
         self._totals["rows"] += len(batch)
+        try:
+            if self._hook:
+                self._hook(self.name, len(batch))
+        except BaseException as error:
+            self._fail(batch, error)
+            return
+        for part in [[request] for request in batch] if self._alone else [batch]:
+            self._forward(part)
+
+    def _forward(self, batch: Sequence[Request]) -> None:
+        """One forward. What fails in it fails them all; what fails after it, one of them."""
+        assert self._denoiser is not None
+        try:
+            predictions = predict(self._denoiser.forward, [request.work for request in batch])
+        except BaseException as error:
+            self._fail(batch, error)
+            return
+        for request, mine in zip(batch, predictions, strict=True):
+            where = _where(request)
+            try:
+                self._take(request, mine)
+            except BaseException as error:
+                self._end(request, self._failure(error, where))
+
+    def _take(self, request: Request, predictions: Predictions) -> None:
+        assert self._denoiser is not None
+        job, where = request.work, _where(request)
+        advance(job, predictions)
+        if not all(bool(x.isfinite().all()) for x in job.x):
+            raise StageFailed(self.name, f"{where} gave numbers that are not finite")
+        request.taken = job.step
+        preview = self._denoiser.preview(job) if request.shows else None
+        found = self._denoiser.finish(job) if job.step == job.steps else None
+        _call(request, request.stepped, job.step, job.steps, preview)
+        if found is not None:
+            self._end(request, found)
+
+    def _fail(self, batch: Sequence[Request], error: BaseException) -> None:
         for request in batch:
-            job = _job(request)
-            request.taken = job.step
-            if not all(bool(x.isfinite().all()) for x in job.x):
-                why = f"step {job.step} of {job.steps} gave numbers that are not finite"
-                self._end([request], StageFailed(self.name, why))
-            elif job.step < job.steps:
-                request.loop.call_soon_threadsafe(request.stepped, job.step, job.steps)
-            else:
-                found = self._denoiser.finish(job)
-                request.loop.call_soon_threadsafe(request.stepped, job.step, job.steps)
-                self._end([request], found)
+            self._end(request, self._failure(error, _where(request)))
 
-    def _end(self, requests: Sequence[Request], result: Mapping[str, Any] | Exception) -> None:
-        for request in requests:
-            self._running.remove(request)
-            request.job = None  # its tensors are free now
-            _post(request, result)
+    def _failure(self, error: BaseException, where: str) -> Exception:
+        """What the request is told. A fault of ours goes to the log, too."""
+        if isinstance(error, RequestError | StageFailed):
+            return error.with_traceback(None)  # its frames would hold the job's tensors
+        log.error("stage `%s`: %s failed", self.name, where, exc_info=error)
+        return StageFailed.because(self.name, error, where)
+
+    def _end(self, request: Request, result: Mapping[str, Any] | Exception) -> None:
+        self._running.remove(request)
+        request.job = None  # its tensors are free now
+        self._ended.append((request, result))
+
+    def _shut(self) -> None:
+        for request in (*self._running, *self._waiting):
+            request.job = None
+            _post(request, self._was_closed())
+        self._running.clear()
+        self._waiting.clear()
+        self._denoiser = None
 
 
-def _job(request: Request) -> Job:
-    assert request.job is not None, "it has a slot"
-    return request.job
+def _where(request: Request) -> str:
+    """The step to come."""
+    return f"step {request.work.step + 1} of {request.work.steps}"
 
 
 def _post(request: Request, result: Mapping[str, Any] | Exception) -> None:
-    request.loop.call_soon_threadsafe(_settle, request.done, result)
+    _call(request, _settle, request.done, result)
 
 
-def _alike(a: Job, b: Job) -> bool:
-    """Whether two jobs may share a forward now."""
-    return a.key == b.key and a.guidance.active(a.step) == b.guidance.active(b.step)
+def _call(request: Request, function: Callable[..., None], *arguments: Any) -> None:
+    """Calls a function on the request's event loop."""
+    try:
+        request.loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:  # the loop is closed, and nobody waits any more
+        request.cancelled = True
 
 
 def _settle(done: asyncio.Future[Mapping[str, Any]], result: Mapping[str, Any] | Exception) -> None:

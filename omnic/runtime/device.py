@@ -12,6 +12,9 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Turn = Callable[[], bool]
+"""Takes one step of an engine; whether there was one to take."""
+
 log = logging.getLogger("omnic.device")
 
 
@@ -27,7 +30,8 @@ class Device:
         self.name = name
         self._cores = threads or len(os.sched_getaffinity(0))
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._turns: tuple[Callable[[], bool], ...] = ()
+        self._turns: tuple[Turn, ...] = ()
+        self._lock = threading.Lock()  # of all that is above and below
         self._wake = threading.Event()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -35,14 +39,15 @@ class Device:
     # --- any thread ------------------------------------------------------------------------------------------------
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Puts `work` in line; cancelled before its turn, it is passed over."""
-        if self._closing:
-            raise RuntimeError(f"device `{self.name}` was closed")
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._main, name=f"omnic {self.name}", daemon=True)
-            self._thread.start()
+        """Puts `work` in line; cancelled before its turn, it is passed over. Raises RuntimeError once closed."""
         future: Future[T] = Future()
-        self._calls.append((future, work))
+        with self._lock:
+            if self._closing:
+                raise RuntimeError(f"device `{self.name}` was closed")
+            self._calls.append((future, work))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._main, name=f"omnic {self.name}", daemon=True)
+                self._thread.start()
         self._wake.set()
         return future
 
@@ -50,17 +55,24 @@ class Device:
         """What `work` gives, from the event loop. Cancelled, work that has begun still ends, and is forgotten."""
         return await asyncio.wrap_future(self.submit(work))
 
-    def attend(self, turn: Callable[[], bool]) -> None:
+    def attend(self, turn: Turn) -> None:
         """Calls `turn` again and again, in turn with others, while it returns True; after that on every `wake`."""
-        self._turns = (*self._turns, turn)
+        with self._lock:
+            self._turns = (*self._turns, turn)
         self._wake.set()
+
+    def leave(self, turn: Turn) -> None:
+        """Calls `turn` no more, but for a call that has begun. Does nothing if it was not attended to."""
+        with self._lock:
+            self._turns = tuple(t for t in self._turns if t != turn)
 
     def wake(self) -> None:
         self._wake.set()
 
     def close(self) -> None:
         """Ends the thread after the call it is at. Calls still in line are cancelled."""
-        self._closing = True
+        with self._lock:
+            self._closing = True
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -78,11 +90,12 @@ class Device:
                 self._wake.clear()
                 busy = self._call()
                 for turn in self._turns:
-                    busy |= self._turn(turn)
+                    busy |= self._take(turn)
                 if not busy:
                     self._wake.wait()
 
     def _call(self) -> bool:
+        """The call that has waited longest, if there is one."""
         if not self._calls:
             return False
         future, work = self._calls.popleft()
@@ -93,9 +106,9 @@ class Device:
                 future.set_exception(error)
         return True
 
-    def _turn(self, turn: Callable[[], bool]) -> bool:
+    def _take(self, turn: Turn) -> bool:
         try:
             return turn()
-        except Exception:  # engines answer for their steps; this is a bug outside of any
+        except BaseException:  # engines answer for their steps: this is a bug outside of any, and others' work goes on
             log.exception("device `%s`: an engine's turn failed", self.name)
             return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,7 +47,8 @@ class Job:
     """A request in work. Tensors of `x` are [1, …]; most models have one, sound with pictures makes two.
 
     `branches` hold the conditions of each guidance branch, the prompt's first. Jobs with equal `key` may share a
-    forward: it must hold every shape and every setting that one forward cannot mix.
+    forward: it must hold every shape and every setting that one forward cannot mix. Where that changes over the steps
+    (two experts, each for a range of noise), `phases` has an entry a step.
     """
 
     x: tuple[Tensor, ...]
@@ -57,6 +58,7 @@ class Job:
     key: Hashable
     generator: torch.Generator
     fixed: Mapping[str, Any] = field(default_factory=dict)  # what stays the same over all steps
+    phases: Sequence[Hashable] = ()
     step: int = 0
 
     @property
@@ -67,6 +69,12 @@ class Job:
     def timestep(self) -> Tensor:
         """Of the step to come, as the scheduler counts, [1]."""
         return self.schedules[0].timesteps[self.step].reshape(1)
+
+    @property
+    def group(self) -> Hashable:
+        """Jobs with an equal one may share their next forward."""
+        phase = self.phases[self.step] if self.phases else None
+        return self.key, phase, self.guidance.active(self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +115,27 @@ class Transform(Protocol):
         ...
 
 
-def advance(denoiser: Denoiser, jobs: Sequence[Job]) -> None:
-    """One step of each job, all of them (and all of their branches) in one forward. Their keys must be equal."""
+Predictions = tuple[tuple[Tensor, ...], ...]
+"""For each tensor of a job's `x`, a prediction for each branch that the step needs."""
+
+
+def predict(forward: Callable[[tuple[Tensor, ...], Tensor, Sequence[Row]], tuple[Tensor, ...]],
+            jobs: Sequence[Job]) -> list[Predictions]:  # fmt: skip
+    """What the model says of the next step of each job, all of them and all of their branches in one forward. Their
+    groups must be equal."""
     rows = [Row(job, branch) for job in jobs for branch in range(job.guidance.active(job.step))]
     count = len(jobs[0].x)
     x = tuple(torch.cat([r.job.schedules[i].scaled(r.job.step, r.job.x[i]) for r in rows]) for i in range(count))
-    predictions = denoiser.forward(x, torch.cat([row.job.timestep for row in rows]), rows)
-    at = 0
-    for job in jobs:
-        active = job.guidance.active(job.step)
-        mine = [prediction[at : at + active].chunk(active) for prediction in predictions]
-        at += active
-        job.x = tuple(
-            schedule.advance(job.step, job.guidance.combine(job.step, branches), x, job.generator)
-            for schedule, branches, x in zip(job.schedules, mine, job.x, strict=True)
-        )
-        job.step += 1
+    found = forward(x, torch.cat([row.job.timestep for row in rows]), rows)
+    each = len(rows) // len(jobs)
+    return [tuple(f[at : at + each].chunk(each) for f in found) for at in range(0, len(rows), each)]
+
+
+def advance(job: Job, predictions: Predictions) -> None:
+    """Takes the next step of a job."""
+    combined = [
+        job.guidance.combine(job.step, p, x, i) for i, (p, x) in enumerate(zip(predictions, job.x, strict=True))
+    ]
+    pairs = zip(job.schedules, combined, job.x, strict=True)
+    job.x = tuple(schedule.advance(job.step, c, x, job.generator) for schedule, c, x in pairs)
+    job.step += 1

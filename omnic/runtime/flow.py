@@ -25,11 +25,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far an iterative stage has come. The latest replaces those that nobody has read yet."""
+    """How far an iterative stage has come. The latest replaces those that nobody has read yet.
+
+    `preview` is the newest rough picture that nobody has seen, uint8 [height, width, 3]: where the flow asks for
+    previews, at some of the steps.
+    """
 
     stage: str
     done: int
     total: int
+    preview: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Flow:
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = secrets.randbelow(1 << 31) if seed is None else seed
+        self.previews = 0  # how many an iterative stage should give, spread evenly over its steps; set before it runs
         self.report = Report()
         self.state = "new"  # new | running | finished | failed | cancelled
         self._work: list[tuple[Work, str | None]] = []
@@ -86,9 +92,11 @@ class Flow:
         channel.close()
         return channel
 
-    def progress(self, stage: str, done: int, total: int) -> None:
-        """An iterative stage has taken `done` of `total` steps."""
-        self._steps[stage] = Step(stage, done, total)
+    def progress(self, stage: str, done: int, total: int, preview: Any = None) -> None:
+        """An iterative stage has taken `done` of `total` steps, and what it makes looks like `preview` by now."""
+        if preview is None and (unread := self._steps.get(stage)):
+            preview = unread.preview
+        self._steps[stage] = Step(stage, done, total, preview)
         self._wake.set()
 
     def note(self, port: Port, reason: str) -> None:

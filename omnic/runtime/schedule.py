@@ -8,16 +8,19 @@ from typing import Any
 
 from torch import Generator, Tensor
 
+from omnic.runtime.errors import RequestError
+
 
 class Schedule:
     """The steps of one request, from noise to picture. State (step index, earlier predictions) is this object's own.
 
     Built from the `scheduler_config.json` of a checkpoint; `options` are arguments of the scheduler's
-    `set_timesteps`, such as `sigmas` or `mu`. Raises ValueError for a scheduler that diffusers lacks, or options
-    that it does not take.
+    `set_timesteps`, such as `sigmas` or `mu`. Raises RequestError for less than one step, ValueError for a scheduler
+    that diffusers lacks, or options that it does not take.
     """
 
     def __init__(self, config: Mapping[str, Any], steps: int, **options: Any) -> None:
+        _require(steps)
         import diffusers
 
         name = str(config["_class_name"])
@@ -74,6 +77,11 @@ class Schedule:
         return advanced
 
 
+def _require(steps: int) -> None:
+    if steps < 1:
+        raise RequestError(f"{steps} steps make nothing; it takes 1 or more", "num_inference_steps")
+
+
 def shift_of(tokens: int, config: Mapping[str, Any]) -> float:
     """`mu` for flow matching with dynamic shifting: linear in the number of latent tokens, between the base and the
     maximum of the scheduler's config (Esser et al., "Scaling Rectified Flow Transformers", 2024, section 5.3.2)."""
@@ -84,7 +92,8 @@ def shift_of(tokens: int, config: Mapping[str, Any]) -> float:
 
 
 def even_sigmas(steps: int) -> Sequence[float]:
-    """Sigmas from 1 to 1/steps, evenly."""
+    """Sigmas from 1 to 1/steps, evenly. Raises RequestError for less than one step."""
+    _require(steps)
     import numpy as np
 
     return np.linspace(1.0, 1 / steps, steps)  # type: ignore[return-value]  # what diffusers takes

@@ -127,7 +127,7 @@ class EmojiDiT(nn.Module):
         c = self.config
         mask = mask.bool()
         pooled = _rms(_mean(text, mask))
-        condition = self.condition(self.time(_sines(t)) + self.sentence(pooled))
+        condition = self.condition(self.time(_sines(t).to(text.dtype)) + self.sentence(pooled))
         patches = self.patch_in(_patched(x, c.patch)) + self.position
         tokens = self.token_in(_rms(text)) + self.token_position[: text.shape[1]]
         h = torch.cat((patches, tokens), dim=1)
