@@ -39,7 +39,9 @@ def from_folder(folder: Path, root: Path, where: str) -> Model:
     from omnic.catalog import llama, safetensors
 
     if (folder / "model_index.json").exists():
-        raise later.diffusion(str(read_json(folder / "model_index.json").get("_class_name")), where)
+        from omnic.catalog import diffusers
+
+        return diffusers.from_folder(folder, root, where)
     if not (folder / "config.json").exists():
         found = sorted(folder.glob("*.gguf"))
         if len(found) == 1:

@@ -56,11 +56,6 @@ def model_type(kind: str, where: str) -> CatalogError | None:
     return _refusal(f"{where} (`{kind}`)", _MODEL_TYPES.get(kind))
 
 
-def diffusion(kind: str, where: str) -> CatalogError:
-    """The refusal of a diffusers pipeline of class `kind`."""
-    return CatalogError(f"{where} (`{kind}`) is not supported yet: omnic lacks {_DENOISE}", id="not-supported-yet")
-
-
 def _refusal(what: str, missing: str | None) -> CatalogError | None:
     if missing is None:
         return None

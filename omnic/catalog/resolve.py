@@ -157,35 +157,37 @@ def _repository(name: str, revision: str | None) -> Model:
     found = hub.snapshot(name, revision)
     if found is not None:
         return replace(checkpoints.from_folder(found, found, name), revision=found.name)
-    if (refusal := later.repository(name)) is not None:
-        raise refusal
     described = _described(name) if revision in (None, "main") else None
     if described is None:
-        raise hub.not_cached(name, revision)
+        raise later.repository(name) or hub.not_cached(name, revision)
     return described
 
 
 def _described(name: str) -> Model | None:
     """The model of a repository whose published config ships with omnic: it checks and plans without weights."""
-    from omnic.catalog import llama
+    from omnic.catalog import diffusers, llama
 
     file = _FIXTURES / f"{name.replace('/', '--')}.json"
     if not file.exists():
         return None
     fixture = json.loads(file.read_bytes())
     where = f"{name} (published config, shipped with omnic)"
+    if "pipeline" in fixture:
+        return diffusers.from_fixture(fixture, where)
     kind = checkpoints.model_type(fixture["config"], where)
     found = llama.from_checkpoint(kind, fixture["config"], None, fixture["generation_config"], where)
     return replace(found, revision=None, license=fixture["license"])
 
 
 def _random(family: str, options: Mapping[str, Any]) -> Model:
-    from omnic.catalog import llama
+    from omnic.catalog import diffusers, llama
 
+    if family in diffusers.FAMILIES.values():
+        return diffusers.from_random(family, options)
     if family not in FAMILIES:
         raise CatalogError(
             f"omnic cannot make random weights for `{family}`",
-            help=f"it can for {', '.join(FAMILIES)}",
+            help=f"it can for {', '.join((*FAMILIES, *sorted(diffusers.FAMILIES.values())))}",
             id="unknown-family",
         )
     return llama.from_random(family, options)

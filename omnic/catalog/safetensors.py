@@ -74,21 +74,27 @@ def header(path: Path) -> tuple[Tensor, ...]:
 
 
 def shards(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a checkpoint, sorted. Raises CatalogError that names the first missing one."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        try:
-            names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError):
-            raise _bad(index, "it holds no weight map") from None
-        missing = next((n for n in names if not (folder / n).exists()), None)
-        if missing is not None:
-            raise CatalogError(
-                f"{folder} lacks {missing}, which model.safetensors.index.json lists", id="model-not-found"
-            )
-        return tuple(folder / n for n in names)
-    single = folder / "model.safetensors"
-    return (single,) if single.exists() else ()
+    """The safetensors files of a checkpoint, sorted, under transformers' names or diffusers'. Raises CatalogError that
+    names the first missing one."""
+    for stem in ("model", "diffusion_pytorch_model"):
+        index = folder / f"{stem}.safetensors.index.json"
+        if index.exists():
+            return _listed(folder, index)
+        single = folder / f"{stem}.safetensors"
+        if single.exists():
+            return (single,)
+    return ()
+
+
+def _listed(folder: Path, index: Path) -> tuple[Path, ...]:
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise _bad(index, "it holds no weight map") from None
+    missing = next((n for n in names if not (folder / n).exists()), None)
+    if missing is not None:
+        raise CatalogError(f"{folder} lacks {missing}, which {index.name} lists", id="model-not-found")
+    return tuple(folder / n for n in names)
 
 
 def _bad(path: Path, why: str) -> CatalogError:

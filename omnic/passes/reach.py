@@ -1,4 +1,4 @@
-"""What a request can make of a numeric key: `reach`."""
+"""What a request can make of a key that has a measure: `reach`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from itertools import product
 from typing import Any
 
 from omnic.contract.domains import Choices, Domain, Range
-from omnic.expr import Expr, ExprError, evaluate, names
+from omnic.expr import Expr, ExprError, Size, evaluate, names
 from omnic.ir.pipeline import Open
 
 
 def reach(value: Any, domain: Domain | None, domains: Mapping[str, Domain | None]) -> tuple[float, float] | None:
-    """The least and the most of a setting: a number, an open key, or an expression over params with `domains`.
+    """The least and the most of a setting: a number, an open key, or an expression over params with `domains`. A size
+    counts by its area.
 
     An expression is taken at the ends of its params, which bounds all that rises or falls with each of them.
     `domain` is that of the key, for what has none of its own. None where there is no bound.
@@ -20,6 +21,8 @@ def reach(value: Any, domain: Domain | None, domains: Mapping[str, Domain | None
     match value:
         case bool() | None:
             return None
+        case Size(area=area):
+            return area, area
         case int() | float():
             return value, value
         case Open(domain=own):
@@ -46,5 +49,9 @@ def _ends(domain: Domain | None) -> tuple[float, float] | None:
             bounds = values
         case _:
             return None
-    numbers = [getattr(bound, "base", bound) for bound in bounds]
+    numbers = [_number(bound) for bound in bounds]
     return (min(numbers), max(numbers)) if all(isinstance(n, int | float) for n in numbers) else None
+
+
+def _number(bound: Any) -> Any:
+    return bound.area if isinstance(bound, Size) else getattr(bound, "base", bound)

@@ -11,14 +11,24 @@ from omnic.runtime.tensors import Loaded, Source
 from omnic.runtime.weights import Damaged
 
 
-def filled(build: Callable[[], nn.Module], source: Source, dtype: torch.dtype, loaded: Loaded) -> nn.Module:
+def filled(
+    build: Callable[[], nn.Module],
+    source: Source,
+    dtype: torch.dtype,
+    loaded: Loaded,
+    *,
+    skip: tuple[str, ...] = (),
+) -> nn.Module:
     """The module that `build` makes, in `dtype`, with every parameter and saved buffer read from `source`.
 
     It is built on the meta device, so that no weight is made only to be overwritten; buffers that are not saved
-    (tables computed from the config) are made for real. Raises Damaged if `source` lacks a tensor.
+    (tables computed from the config) are made for real. Parts whose names begin with one of `skip` are left empty,
+    and cannot be used. Raises Damaged if `source` lacks a tensor.
     """
     module = build_empty(build)
-    wanted = dict(module.state_dict(keep_vars=True))
+    tied = _tied(module)
+    state = module.state_dict(keep_vars=True)
+    wanted = {name: t for name, t in state.items() if name not in tied and not (skip and name.startswith(skip))}
     total = sum(tensor.numel() * _width(tensor, dtype) for tensor in wanted.values())
     done, shared = 0, dict[int, torch.Tensor]()
     for name, tensor in wanted.items():
@@ -33,7 +43,15 @@ def filled(build: Callable[[], nn.Module], source: Source, dtype: torch.dtype, l
         _put(module, name, held)
         done += held.nbytes
         loaded(done, total)
+    for name, origin in tied.items():
+        _put(module, name, shared[id(state[origin])])
     return module.eval().requires_grad_(False)
+
+
+def _tied(module: nn.Module) -> dict[str, str]:
+    """Weights that transformers takes from another tensor of the same module, by name."""
+    names = getattr(module, "_tied_weights_keys", None)
+    return dict(names) if isinstance(names, dict) else {}
 
 
 def build_empty(build: Callable[[], nn.Module]) -> nn.Module:

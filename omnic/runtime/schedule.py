@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from torch import Generator, Tensor
 
 from omnic.runtime.errors import RequestError
+from omnic.runtime.latents import noise
+
+if TYPE_CHECKING:
+    from omnic.runtime.diffusion import Ask
 
 
 class Schedule:
@@ -97,3 +101,30 @@ def even_sigmas(steps: int) -> Sequence[float]:
     import numpy as np
 
     return np.linspace(1.0, 1 / steps, steps)  # type: ignore[return-value]  # what diffusers takes
+
+
+def started(
+    schedule: Schedule,
+    shape: Sequence[int],
+    generator: Generator,
+    ask: Ask,
+    pack: Callable[[Tensor], Tensor] = lambda x: x,
+) -> Tensor:
+    """Where a request begins: noise of `shape`, packed; or, with latents at the port `latents`, those of its picture
+    with as much noise as `strength` asks for, in which case `schedule` leaves out its first steps.
+
+    The noise goes on where the encoder of the picture stopped drawing. Raises RequestError for a strength so small
+    that no step is left.
+    """
+    given = ask.inputs.get("latents")
+    if given is None:
+        return pack(noise(shape, generator)) * schedule.first_sigma
+    if (state := given.facts.get("drawn")) is not None:
+        generator.set_state(state)
+    strength, count = float(ask.settings["strength"]), len(schedule)
+    left_out = int(count - min(count * strength, count))
+    if left_out == count:
+        raise RequestError(f"strength {strength:g} of {count} steps leaves none to take", "strength")
+    schedule.begin_at(left_out)
+    clean = given.values if given.values.ndim == len(shape) else given.values[:, :, 0]
+    return schedule.noised(pack(clean.float()), pack(noise(shape, generator)))

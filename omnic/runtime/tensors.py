@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -107,8 +108,8 @@ def _fill(file: Any, into: Tensor, path: Path) -> None:
 class Seeded:
     """Random weights that depend on the seed, the tensor's name and its shape alone, not on order or dtype.
 
-    Matrices are normal with variance 1 / columns, so that activations keep their size through any depth;
-    vectors are ones (norms), or small where they are biases.
+    Matrices and convolutions are normal with variance 1 / what each output sums over, so that activations keep their
+    size through any depth; vectors are ones (norms), or small where they are biases.
     """
 
     def __init__(self, seed: int) -> None:
@@ -123,7 +124,7 @@ class Seeded:
         if into.ndim == 1 and not name.endswith("bias"):
             into.fill_(1.0)
             return
-        scale = 0.02 if into.ndim == 1 else into.shape[-1] ** -0.5
+        scale = 0.02 if into.ndim == 1 else prod(into.shape[1:]) ** -0.5
         rows = into.view(1, -1) if into.ndim == 1 else into.view(-1, into.shape[-1])
         step = max(1, _PART_BYTES // (4 * rows.shape[1]))
         for at in range(0, len(rows), step):

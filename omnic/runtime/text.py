@@ -46,24 +46,8 @@ class Codec:
 
     @classmethod
     def made_up(cls, vocabulary: int, stop_ids: Iterable[int] = ()) -> Codec:
-        """For a model with random weights: byte-level BPE whose tokens are three marks, the bytes, and made-up words
-        of small letters, as many as `vocabulary` has room for. Raises Damaged below 259, which marks and bytes need.
-        """
-        from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-        from transformers import PreTrainedTokenizerFast
-
-        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-        if vocabulary < len(_MARKS) + len(alphabet):
-            raise Damaged(f"a random model needs vocab_size of {len(_MARKS) + len(alphabet)} or more, not {vocabulary}")
-        words = list(islice(_words(), vocabulary - len(_MARKS) - len(alphabet)))
-        tokens = [*_MARKS, *alphabet, *words]
-        merges = [(word[:-1], word[-1]) for word in words]
-        backend = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        backend.decoder = decoders.ByteLevel()
-        backend.add_special_tokens([AddedToken(mark, special=True) for mark in _MARKS])
-        make: Any = PreTrainedTokenizerFast  # transformers leaves it untyped
-        tokenizer = make(tokenizer_object=backend, eos_token=_MARKS[2], pad_token=_MARKS[0])
+        """For a model with random weights: `made_up(vocabulary)`, with a chat template."""
+        tokenizer = made_up(vocabulary)
         tokenizer.chat_template = _TEMPLATE
         return cls(tokenizer, stop_ids)
 
@@ -94,6 +78,27 @@ class Codec:
         """The text of tokens, special ones left out."""
         text: str = self._backend.decode(ids, skip_special_tokens=True)
         return text
+
+
+def made_up(vocabulary: int) -> Any:
+    """A tokenizer of transformers for random weights: byte-level BPE whose tokens are three marks, the bytes, and
+    made-up words of small letters, as many as `vocabulary` has room for. Raises Damaged below 259, which marks and
+    bytes need."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    if vocabulary < len(_MARKS) + len(alphabet):
+        raise Damaged(f"a random model needs vocab_size of {len(_MARKS) + len(alphabet)} or more, not {vocabulary}")
+    words = list(islice(_words(), vocabulary - len(_MARKS) - len(alphabet)))
+    tokens = [*_MARKS, *alphabet, *words]
+    merges = [(word[:-1], word[-1]) for word in words]
+    backend = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens([AddedToken(mark, special=True) for mark in _MARKS])
+    make: Any = PreTrainedTokenizerFast  # transformers leaves it untyped
+    return make(tokenizer_object=backend, eos_token=_MARKS[2], pad_token=_MARKS[0])
 
 
 def _words() -> Iterator[str]:

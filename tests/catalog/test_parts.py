@@ -13,7 +13,7 @@ from omnic.expr import Quantity
 
 LANGUAGE = (
     "precision", "engine", "place", "replicas", "isolate", "tensor_parallel", "sequence_parallel", "cfg_parallel",
-    "vae_parallel", "split", "offload", "kv_cache", "slots", "batch", "buckets", "deterministic",
+    "vae_parallel", "split", "offload", "kv_cache", "slots", "batch", "mode", "buckets", "deterministic",
 )  # fmt: skip
 
 

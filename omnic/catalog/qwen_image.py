@@ -1,0 +1,47 @@
+"""qwen_image: Qwen-Image. A Qwen2.5-VL text encoder, a diffusion transformer of two streams, a causal video VAE."""
+
+from __future__ import annotations
+
+from omnic.catalog import diffusion as d
+from omnic.catalog.diffusers import Index
+from omnic.catalog.part import Part, Port
+from omnic.contract.types import Type
+from omnic.expr import Size
+
+_TOKENS = 1024  # of a prompt; the model was trained no further
+
+
+def parts(index: Index) -> tuple[Part, ...]:
+    encoder, transformer, vae = index["text_encoder"], index["transformer"], index["vae"]
+    text = encoder.config.get("text_config", encoder.config)
+    width, channels = int(text["hidden_size"]), int(vae.config["z_dim"])
+    scale = 2 ** len(vae.config["temperal_downsample"])
+    latents = d.latents(channels, scale, scale)
+    inner = int(transformer.config["num_attention_heads"]) * int(transformer.config["attention_head_dim"])
+    patches = f"size_high / {(2 * scale) ** 2}"
+    size = d.size(Size(1024, 1024), 2 * scale)
+    pixels = 3 * int(vae.config["base_dim"])
+    return (
+        d.text_encoder(
+            index,
+            width,
+            _TOKENS,
+            {"text_encoder": encoder.elements(without=("visual.", "model.visual.", "lm_head."))},
+            encoder.stored,
+            hidden=3 * int(text["intermediate_size"]),
+        ),
+        d.denoiser(
+            index,
+            transformer,
+            (
+                Port("condition", Type("embeds", (width,)), origin=index.where),
+                Port("latents", latents, required=False, origin=index.where),
+            ),
+            latents,
+            (size, d.steps(50), d.guidance(4.0), d.strength(), d.seed()),
+            activation=f"2 * batch * ({patches} + {_TOKENS}) * {14 * inner}",
+            latent_bytes=f"4 * batch * {4 * channels} * {patches}",
+        ),
+        d.vae_decode(index, latents, d.image(index), activation=f"size_high * {2 * pixels}"),
+        d.vae_encode(index, latents, (size,), activation=f"size_high * {2 * pixels}"),
+    )
