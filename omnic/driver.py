@@ -141,7 +141,7 @@ def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
     from omnic.codegen.record import manifest_of
     from omnic.codegen.render import render
     from omnic.codegen.views import module_view
-    from omnic.contract.schema import openapi_json
+    from omnic.contract.openapi import openapi_json
     from omnic.passes.report import plan_json, plan_markdown
     from omnic.runtime import lock as locks
 

@@ -39,12 +39,17 @@ class Range:
             return all(self._holds(*axis) for axis in axes)
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
-        return self._holds(value, _base(self.low), _base(self.high))
+        return self._holds(value, *self.numbers)
 
     def require(self, field: str, value: Any) -> None:
         """Raises OutOfDomain unless `value` is in this range."""
         if value not in self:
             raise OutOfDomain(field, value, self)
+
+    @property
+    def numbers(self) -> tuple[float, float]:
+        """Its ends as numbers, in base units. For ranges that are not of sizes."""
+        return _base(self.low), _base(self.high)
 
     def _holds(self, value: float, low: float, high: float) -> bool:
         if not low <= value <= high:  # also false for nan

@@ -3,96 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
+from omnic.contract.api import Api, Standard
 from omnic.contract.domains import Choices, Domain
-from omnic.contract.openai import ENDPOINTS, Api, Standard
+from omnic.contract.fields import (
+    BindError,
+    Endpoint,
+    Field,
+    Knob,
+    ParamSpec,
+    Signature,
+    Slice,
+    either,
+    hint,
+    nearest,
+)  # fmt: skip
+from omnic.contract.inputs import input_fields
+from omnic.contract.openai import ENDPOINTS
 from omnic.contract.types import Type
 
 __all__ = [
     "ENDPOINTS", "BindError", "Endpoint", "Field", "Knob", "ParamSpec", "Signature", "Slice",
     "answers", "bind", "nearest", "offered",
 ]  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Knob:
-    """A stage key that the source left open and the catalog offers to requests (`think.temperature`)."""
-
-    stage: str
-    key: str
-    field: str  # its name in a request: "temperature"
-    type: Type
-    domain: Domain | None
-    default: Any
-    doc: str
-
-
-@dataclass(frozen=True, slots=True)
-class ParamSpec:
-    type: Type
-    domain: Domain | None
-    default: Any
-    doc: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """What of a pipeline an endpoint can bind to: names to types, in source order."""
-
-    inputs: dict[str, Type]
-    outputs: dict[str, Type]
-    params: dict[str, ParamSpec]
-    knobs: tuple[Knob, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field a request may carry, resolved for one pipeline."""
-
-    name: str  # dotted for nested ones: "audio.format"
-    type: Type
-    target: str  # "input NAME" | "param NAME" | "knob STAGE.KEY" | "entry" | "seed" | "server": who takes the value
-    argument: str  # keyword of the generated method that receives it; "" for what the server itself honours
-    domain: Domain | None = None
-    default: Any = None
-    required: bool = False
-    doc: str = ""
-    many: int = 0  # a list of at most this many values; 0 for a single one
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """The stages that run for a set of requested outputs, and the generated method that runs them."""
-
-    method: str  # "chat_completions_reply_speech"
-    outputs: tuple[str, ...]
-    stages: tuple[str, ...]
-    arguments: tuple[str, ...] = ()  # keywords the method takes; the server passes on those and no others
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A served endpoint of one pipeline."""
-
-    name: str  # "chat.completions"
-    fields: tuple[Field, ...]
-    slices: tuple[Slice, ...]
-    entry: str | None = None  # "speak.text" where the request enters the graph below its inputs
-    outputs: tuple[tuple[str, str], ...] = ()  # role of the answer ("text", "audio") to output name
-
-    def field(self, name: str) -> Field | None:
-        return next((f for f in self.fields if f.name == name), None)
-
-
-class BindError(ValueError):
-    """An endpoint that cannot be served by a pipeline. `field` is the field, role or override at fault, if one is;
-    `id` says what kind of fault it is: unknown-endpoint, not-supported-yet or cannot-bind."""
-
-    def __init__(self, message: str, field: str | None = None, *, id: str = "cannot-bind") -> None:
-        super().__init__(message)
-        self.message, self.field, self.id = message, field, id
 
 
 def bind(
@@ -114,11 +48,12 @@ def bind(
     renamed = dict(overrides)
     taken = frozenset(a for s in slices for a in s.arguments) if any(s.arguments for s in slices) else None
     roles = _roles(api, signature.outputs, renamed, frozenset(o for s in slices for o in s.outputs))
-    fields = [_input(api, signature, renamed, entry, entry_type)]
-    fields += _params(api, signature, renamed, taken)
+    fields = list(input_fields(api, signature, renamed, entry, entry_type, taken))
+    fields += _params(api, signature, renamed, taken, {f.name for f in fields})
     fields += _knobs(api, signature, {f.name for f in fields}, taken)
     fields += _standard(api, {f.name for f in fields}, dict(roles), taken)
     fields += _aliases(api, fields)
+    fields += _timed(api, signature, fields, dict(roles))
     for left, value in renamed.items():
         raise BindError(_unbound(api, signature, left, value), left)
     return Endpoint(name, tuple(fields), slices, entry, roles)
@@ -147,23 +82,10 @@ def offered(signature: Signature) -> tuple[str, ...]:
     return tuple(api.name for api in ENDPOINTS.values() if fits(api))
 
 
-def nearest(name: str, names: list[str]) -> str | None:
-    """The one of `names` that was probably meant."""
-    import difflib
-
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.65)
-    return close[0] if close else None
-
-
-def _hint(name: str, names: list[str]) -> str:
-    close = nearest(name, names)
-    return f"; did you mean `{close}`?" if close else ""
-
-
 def _api(name: str) -> Api:
     api = ENDPOINTS.get(name)
     if api is None:
-        raise BindError(f"unknown endpoint `{name}`{_hint(name, list(ENDPOINTS))}", id="unknown-endpoint")
+        raise BindError(f"unknown endpoint `{name}`{hint(name, list(ENDPOINTS))}", id="unknown-endpoint")
     if api.later:
         raise BindError(api.later, id="not-supported-yet")
     return api
@@ -173,74 +95,40 @@ def _unbound(api: Api, signature: Signature, field: str, value: str) -> str:
     """Why an override binds nothing."""
     names = [*signature.inputs, *signature.outputs, *signature.params]
     if value not in names:
-        return f"the pipeline has no input, output or param `{value}`{_hint(value, names)}"
-    parts = [api.input, *(r.name for r in api.roles), *signature.params]
-    return f"`{api.name}` has no field or part `{field}` that `{value}` could serve{_hint(field, parts)}"
+        return f"the pipeline has no input, output or param `{value}`{hint(value, names)}"
+    parts = [api.input, *(e.name for e in api.extras), *(r.name for r in api.roles), *signature.params]
+    return f"`{api.name}` has no field or part `{field}` that `{value}` could serve{hint(field, parts)}"
 
 
 def _roles(
     api: Api, outputs: Mapping[str, Type], renamed: dict[str, str], produced: frozenset[str]
 ) -> tuple[tuple[str, str], ...]:
     """Which output fills each part of the answer. `produced` are the outputs of slices, empty if not known yet."""
-    needed = set(api.answers[0])
     found: list[tuple[str, str]] = []
     for role in api.roles:
-        named = renamed.pop(role.name, None)
+        shared = any(e.name == role.name for e in api.extras) and renamed.get(role.name) not in outputs
+        named = None if shared else renamed.pop(role.name, None)
         fitting = [n for n, t in outputs.items() if t.kind == role.kind and (not produced or n in produced)]
         if named is not None and named not in fitting:
             raise BindError(f"`{api.name}` needs an output of type `{role.kind}` here; `{named}` is none", role.name)
         if named is None and len(fitting) > 1:
             raise BindError(
-                f"`{api.name}` can answer with {_either(fitting)}: say which, `{role.name} = {fitting[0]}`", role.name
+                f"`{api.name}` can answer with {either(fitting)}: say which, `{role.name} = {fitting[0]}`", role.name
             )
         if named or fitting:
             found.append((role.name, named or fitting[0]))
-        elif role.name in needed:
+        elif role.name in api.needed:
             raise BindError(f"`{api.name}` needs an output of type `{role.kind}`; the pipeline has none", role.name)
     return tuple(found)
 
 
-def _either(names: list[str]) -> str:
-    return " or ".join(f"`{n}`" for n in names)
-
-
-def _input(
-    api: Api, signature: Signature, renamed: dict[str, str], entry: str | None, entry_type: Type | None
-) -> Field:
-    named = renamed.pop(api.input, None)
-    if entry is not None:
-        type_ = entry_type or Type(api.input_kind)
-        if type_.kind != api.input_kind:
-            raise BindError(f"`{api.name}` gives `{api.input_kind}`; `{entry}` takes `{type_.kind}`", api.input)
-        port = entry.rsplit(".", 1)[-1]
-        return Field(api.input, _limited(api, type_), "entry", port, required=True)
-    fitting = [n for n, t in signature.inputs.items() if t.kind == api.input_kind]
-    if named is not None and named not in fitting:
-        raise BindError(f"`{api.input}` must be an input of type `{api.input_kind}`; `{named}` is none", api.input)
-    if not fitting:
-        raise BindError(f"`{api.name}` needs an input of type `{api.input_kind}`; the pipeline has none", api.input)
-    if named is None and len(fitting) > 1:
-        raise BindError(f"`{api.input}` can be {_either(fitting)}: say which, `{api.input} = {fitting[0]}`", api.input)
-    source = named or fitting[0]
-    for other, type_ in signature.inputs.items():
-        if other != source and not type_.optional:
-            raise BindError(f"`{api.name}` has no field for the input `{other}`, which is required", other)
-    type_ = signature.inputs[source]
-    return Field(api.input, _limited(api, type_.required), f"input {source}", source, required=True)
-
-
-def _limited(api: Api, type_: Type) -> Type:
-    """`type_` with the API's own limit on its length."""
-    if api.input_max_chars is None:
-        return type_
-    own = type_.bound("max_chars")
-    limit = api.input_max_chars if own is None else min(int(own), api.input_max_chars)
-    return replace(type_, bounds=(*((n, v) for n, v in type_.bounds if n != "max_chars"), ("max_chars", limit)))
-
-
-def _params(api: Api, signature: Signature, renamed: dict[str, str], taken: frozenset[str] | None) -> Iterator[Field]:
+def _params(
+    api: Api, signature: Signature, renamed: dict[str, str], taken: frozenset[str] | None, inputs: set[str]
+) -> Iterator[Field]:
     under = {param: field for field, param in renamed.items() if param in signature.params}
-    reserved = {api.input, *(s.name.split(".", 1)[0] for s in api.standard)}
+    reserved = {*inputs, *(s.name.split(".", 1)[0] for s in api.standard)}
+    known = dict(api.aliases)
+    own = {*signature.params, *(knob.field for knob in signature.knobs)}  # of two, each keeps the name it has
     free = {"seed", "voice", *(place for _, place in api.nested)}  # of those, what a param may take over
     for name, spec in signature.params.items():
         field = under.get(name)
@@ -248,7 +136,8 @@ def _params(api: Api, signature: Signature, renamed: dict[str, str], taken: froz
             del renamed[field]
         if taken is not None and name not in taken:
             continue
-        field = dict(api.nested).get(field or name, field or name)
+        field = known.get(field, field) if field else name if known.get(name) in own else known.get(name, name)
+        field = dict(api.nested).get(field, field)
         if field not in free and field.split(".", 1)[0] in reserved:
             raise BindError(
                 f"param `{name}` has the name of another field of `{api.name}`; bind it to a field of its own", field
@@ -297,3 +186,15 @@ def _aliases(api: Api, fields: list[Field]) -> Iterator[Field]:
     for alias, name in api.aliases:
         if name in present and alias not in present:
             yield replace(present[name], name=alias, required=False, doc=f"another name of `{name}`")
+
+
+def _timed(api: Api, signature: Signature, fields: list[Field], roles: dict[str, str]) -> Iterator[Field]:
+    """Lengths in seconds, where the pipeline has the length in frames and the frames have a rate."""
+    present = {f.name: f for f in fields}
+    for name, counted in api.timed:
+        rates = [signature.outputs[output].rate_hz for output in roles.values()]
+        if name not in present and counted in present and rates and rates[0]:
+            doc = f"seconds, at {rates[0]:g} a second moved to the nearest `{counted}`"
+            yield replace(
+                present[counted], name=name, type=Type("float"), default=None, required=False, doc=doc, rate=rates[0]
+            )

@@ -6,65 +6,10 @@ A field is bound to the pipeline (`endpoints.bind`), honoured by the server itse
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
-from omnic.contract.domains import Choices, Domain, Range
+from omnic.contract.api import Api, Role, Standard, Unused
+from omnic.contract.domains import Choices, Range
 from omnic.contract.types import Type
-
-
-@dataclass(frozen=True, slots=True)
-class Role:
-    """A part of an answer. `kind` is the type of the output that fills it."""
-
-    name: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Standard:
-    """A field that the server honours whatever the pipeline is; with `role`, where the answer can have that part."""
-
-    name: str
-    type: Type
-    default: Any = None
-    domain: Domain | None = None
-    many: int = 0
-    role: str | None = None
-    doc: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Unused:
-    """A field without effect here. `neutral` lists the values accepted (null always is); None accepts any."""
-
-    name: str
-    json: tuple[str, ...]  # JSON types it may have
-    neutral: tuple[Any, ...] | None
-    doc: str = "accepted, without effect"
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """An endpoint of the API. `later` says why it cannot be served yet; all else is then left empty."""
-
-    name: str
-    path: str
-    summary: str = ""
-    input: str = ""  # the field that carries what the pipeline works on
-    input_kind: str = ""
-    input_max_chars: int | None = None
-    roles: tuple[Role, ...] = ()
-    answers: tuple[tuple[str, ...], ...] = ()  # sets of roles a request may ask for; the first is the default
-    aliases: tuple[tuple[str, str], ...] = ()  # another name of a field, and the field
-    nested: tuple[tuple[str, str], ...] = ()  # a field that the API keeps inside another: ("voice", "audio.voice")
-    standard: tuple[Standard, ...] = ()
-    unused: tuple[Unused, ...] = ()
-    later: str = ""
-
-    def role(self, name: str) -> Role:
-        return next(r for r in self.roles if r.name == name)
-
+from omnic.contract.visual import IMAGE_EDITS, IMAGE_GENERATIONS, VIDEOS
 
 DEFAULT_VOICE = "default"
 VOICE_FIELDS = ("voice", "audio.voice")
@@ -81,6 +26,7 @@ _CHAT = Api(
     summary="Answer a conversation",
     input="messages",
     input_kind="chat",
+    gives=("application/json", "text/event-stream"),
     roles=(Role("text", "text"), Role("audio", "audio")),
     answers=(("text",), ("text", "audio")),
     aliases=(("max_completion_tokens", "max_tokens"),),
@@ -138,6 +84,15 @@ _SPEECH = Api(
     input="input",
     input_kind="text",
     input_max_chars=4096,
+    gives=(
+        "audio/mpeg",
+        "audio/ogg",
+        "audio/aac",
+        "audio/flac",
+        "audio/wav",
+        "audio/pcm",
+        "text/event-stream",
+    ),
     roles=(Role("audio", "audio"),),
     answers=(("audio",),),
     standard=(
@@ -172,11 +127,11 @@ ENDPOINTS: dict[str, Api] = {
         _SPEECH,
         _later("completions", "/v1/completions"),
         _later("embeddings", "/v1/embeddings"),
-        _later("images.generations", "/v1/images/generations"),
-        _later("images.edits", "/v1/images/edits"),
+        IMAGE_GENERATIONS,
+        IMAGE_EDITS,
         _later("audio.transcriptions", "/v1/audio/transcriptions"),
         _later("audio.translations", "/v1/audio/translations"),
-        _later("videos", "/v1/videos"),
+        VIDEOS,
         _later("realtime", "/v1/realtime"),
     )
 }

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from omnic.contract.api import Unused
 from omnic.contract.chat import conversation
-from omnic.contract.endpoints import Endpoint, Field, Slice, nearest
-from omnic.contract.openai import DEFAULT_VOICE, ENDPOINTS, VOICE_FIELDS, Unused
-from omnic.contract.values import Violation, mistyped, not_blank, same, show, value_of
+from omnic.contract.fields import Endpoint, Field, Slice, nearest
+from omnic.contract.openai import DEFAULT_VOICE, ENDPOINTS, VOICE_FIELDS
+from omnic.contract.values import AUTO, Violation, mistyped, not_blank, same, show, value_of
 from omnic.expr import Expr, ExprError, evaluate, format_value, names
 
 __all__ = ["Accepted", "Violation", "validate"]
@@ -52,7 +53,7 @@ def _given(endpoint: Endpoint, body: dict[str, Any]) -> Iterator[tuple[str, tupl
     """The fields that the body gives, each with its value; null counts as not given."""
     fields = {f.name: f for f in endpoint.fields}
     unused = {u.name: u for u in ENDPOINTS[endpoint.name].unused}
-    for name, raw in _flat(body, {f.split(".", 1)[0] for f in fields if "." in f}):
+    for name, raw in _flat(_spread(fields, body), {f.split(".", 1)[0] for f in fields if "." in f}):
         field = fields.get(name)
         if raw is None:
             if field is None and name not in unused:
@@ -61,15 +62,33 @@ def _given(endpoint: Endpoint, body: dict[str, Any]) -> Iterator[tuple[str, tupl
             _harmless(unused[name], raw)
         elif field is None:
             raise _unknown(name, [*fields, *unused])
+        elif raw == AUTO and field.type.kind == "size" and field.default is not None:
+            continue
         elif raw == DEFAULT_VOICE and name in VOICE_FIELDS and field.default is not None:
             continue  # every pipeline that speaks knows its own voice by this name
         elif field.type.kind == "chat":
             yield name, (field, conversation(raw, field.type, name))
         else:
             value = value_of(field, raw)
-            if field.type.kind == "text" and (field.target == "entry" or field.target.startswith("input ")):
+            if field.type.kind == "text" and field.required and field.target.startswith(("entry", "input ")):
                 not_blank(name, value)
             yield name, (field, value)
+
+
+def _spread(fields: dict[str, Field], body: dict[str, Any]) -> dict[str, Any]:
+    """`body` with each list of pictures as fields of their own: `image`, `image[1]`, …"""
+    made = dict(body)
+    for name, raw in body.items():
+        if not isinstance(raw, list) or name not in fields or fields[name].type.kind != "image":
+            continue
+        if not raw:
+            raise Violation(f"`{name}` is empty", name)
+        names = [name, *(other for other in fields if other.startswith(f"{name}["))]
+        if len(raw) > len(names):
+            most = f"{len(names)} picture{'s' * (len(names) > 1)}"
+            raise Violation(f"`{name}` takes at most {most} here, not {len(raw)}", name)
+        made |= dict(zip(names, raw, strict=False))
+    return made
 
 
 def _flat(body: dict[str, Any], nested: set[str]) -> Iterator[tuple[str, Any]]:
@@ -111,6 +130,12 @@ def _consistent(options: dict[str, Any], given: dict[str, Any]) -> None:
     """Fields that only mean something beside another."""
     if "stream_options.include_usage" in given and not options["stream"]:
         raise Violation("`stream_options` needs `stream` to be true", "stream_options")
+    if options.get("partial_images") and not options["stream"]:
+        raise Violation("`partial_images` needs `stream` to be true", "partial_images")
+    if options.get("response_format") == "url" and options.get("stream"):
+        raise Violation("a stream carries its pictures itself: `response_format` cannot be url", "response_format")
+    if options.get("output_compression") not in (None, 100) and options["output_format"] == "png":
+        raise Violation("`output_compression` needs `output_format` jpeg or webp", "output_compression")
     spoken = "modalities" not in options or "audio" in options["modalities"]
     for name in given:
         if name.startswith("audio.") and not spoken:

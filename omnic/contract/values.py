@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import io
 import json
 import math
 import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, BinaryIO
 
-from omnic.contract.domains import Choices, OutOfDomain
-from omnic.contract.endpoints import Field
+from omnic.contract.domains import Choices, OutOfDomain, Range
+from omnic.contract.fields import Field
 from omnic.contract.types import Type
 from omnic.expr import Size
 
 MAX_SEED = 2**63 - 1
+MAX_PIXELS = 1 << 24  # of a size whose field has no domain, and of a picture whose type has no bound
+AUTO = "auto"  # as a size: the pipeline's own
+_NUMBER = re.compile(r"[+-]?\d{1,9}(\.\d{0,9})?")
 _SIZE = re.compile(r"(\d{1,7})x(\d{1,7})(?:x(\d{1,7}))?")
 
 
@@ -24,8 +31,21 @@ class Violation(ValueError):
         self.message, self.field, self.code = message, field, code
 
 
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that a request carries, by its name there; whoever opened it closes it."""
+
+    name: str
+    file: BinaryIO
+
+    def __str__(self) -> str:
+        return f"the file {self.name}"
+
+
 def value_of(field: Field, raw: Any) -> Any:
     """`raw`, as JSON gave it, as the value of `field`. Lists come back as tuples. Raises Violation."""
+    if field.rate:
+        return _counted(field, raw)
     if not field.many:
         return _within(field, field.name, _typed(field.type, field.name, raw))
     if isinstance(raw, str) and field.type.kind == "text" and not isinstance(field.domain, Choices):
@@ -68,7 +88,37 @@ def _within(field: Field, name: str, value: Any) -> Any:
             field.domain.require(name, value)
         except OutOfDomain as error:
             raise Violation(str(error), name) from None
+    elif isinstance(value, Size) and (value.area > MAX_PIXELS or value.depth is not None):
+        raise Violation(f"`{name}` may have at most {MAX_PIXELS} pixels, width x height", name)
     return value
+
+
+def _counted(field: Field, raw: Any) -> int:
+    """A length in seconds as a number of frames that the pipeline makes, the nearest to it."""
+    seconds = raw
+    if isinstance(raw, str) and _NUMBER.fullmatch(raw):
+        seconds = float(raw)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise mistyped(field.name, "a number of seconds", raw)
+    wanted = _finite(field.name, seconds) * field.rate
+    domain = field.domain
+    if isinstance(domain, Choices):
+        values = [float(v) for v in domain.values]
+        slack = field.rate / 2
+    elif isinstance(domain, Range):
+        low, high = domain.numbers
+        step = domain.step or 1
+        values = [low, high, low + step * round((wanted - low) / step)]
+        values = [v for v in values if low <= v <= high]
+        slack = step / 2
+    else:
+        values, slack = [max(1, round(wanted))], 0.5
+    frames = min(values, key=lambda v: (abs(v - wanted), -v))
+    if abs(frames - wanted) > slack:
+        least, most = min(values) / field.rate, max(values) / field.rate
+        limits = f"in {least:.2f}..{most:.2f}" if least < most else f"{most:.2f}"
+        raise Violation(f"`{field.name}` must be {limits}, not {show(raw)}", field.name)
+    return round(frames)
 
 
 def _typed(type_: Type, name: str, raw: Any) -> Any:
@@ -95,9 +145,7 @@ def _typed(type_: Type, name: str, raw: Any) -> Any:
         case "float":
             if isinstance(raw, bool) or not isinstance(raw, int | float):
                 raise mistyped(name, "a number", raw)
-            if not math.isfinite(raw):
-                raise Violation(f"`{name}` must be a finite number", name)
-            return float(raw)
+            return _finite(name, raw)
         case "size":
             if not isinstance(raw, str):
                 raise mistyped(name, 'a size such as "1024x1024"', raw)
@@ -106,9 +154,41 @@ def _typed(type_: Type, name: str, raw: Any) -> Any:
             if not sides or 0 in sides:
                 raise Violation(f'`{name}` must be a size such as "1024x1024", not {show(raw)}', name)
             return Size(*sides)
+        case "image":
+            return _picture(name, raw)
         case "json":
             return raw
     raise Violation(f"`{name}` cannot be given as JSON: it is of type `{type_}`", name, "unsupported_value")
+
+
+def _finite(name: str, raw: int | float) -> float:
+    try:
+        value = float(raw)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        raise Violation(f"`{name}` must be a finite number", name)
+    return value
+
+
+def _picture(name: str, raw: Any) -> Upload:
+    """A picture as it came: uploaded, or in a data URL, also as OpenAI's `{"image_url": …}`. It is not opened."""
+    if isinstance(raw, Upload):
+        return raw
+    if isinstance(raw, dict) and raw.keys() == {"image_url"}:
+        name, raw = f"{name}.image_url", raw["image_url"]
+    if not isinstance(raw, str):
+        raise mistyped(name, "a picture, as an upload or a data URL", raw)
+    if raw.startswith(("http:", "https:")):
+        raise Violation(f"`{name}`: pictures are not fetched; send it as an upload or a data URL", name)
+    head, comma, data = raw.partition(",")
+    if not head.startswith("data:") or not head.endswith(";base64") or not comma:
+        raise Violation(f"`{name}` must be a data URL such as data:image/png;base64,…, not {show(raw)}", name)
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise Violation(f"`{name}` is not in base64", name) from None
+    return Upload(name, io.BytesIO(content))
 
 
 def _whole(name: str, raw: Any) -> int:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from omnic.runtime.errors import RequestError
+from omnic.runtime.pipe import Pipe
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,7 +106,7 @@ class Encoder:
 
     def __init__(self, format: str, rate_hz: int, *, field: str | None = None) -> None:
         self.format = known(format, field)
-        self._out = _Pipe()
+        self._out = Pipe()
         self._compressed = _Compressed(self.format, rate_hz, self._out) if self.format.container else None
         if self.format.name == "wav":
             self._out.write(_wav_header(rate_hz, _OPEN))
@@ -207,24 +208,6 @@ class _Compressed:
     def _encode(self, samples: Samples) -> None:
         if len(samples):
             self._file.mux(self._stream.encode(_frame(to_int16(samples), "s16", self._rate_hz)))
-
-
-class _Pipe(io.RawIOBase):
-    """Holds what was written until it is taken; cannot seek."""
-
-    def __init__(self) -> None:
-        self._held = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._held += data
-        return len(data)
-
-    def take(self) -> bytes:
-        held, self._held = bytes(self._held), bytearray()
-        return held
 
 
 def _wav_header(rate_hz: int, data_bytes: int) -> bytes:

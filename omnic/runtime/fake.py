@@ -72,14 +72,13 @@ def write(build: Path, content: manifest.Manifest, script: Script | None = None)
 
 
 class FakePipeline(Pipeline):
-    """Offers every slice of its manifest: generate stages feed decode stages."""
+    """Offers every slice of its manifest: generate stages feed decode stages; denoise stages take it all."""
 
     script = Script()
 
     def __init__(self, build: Build) -> None:
         super().__init__(build)
-        kinds = {"generate": FakeGenerate, "decode": FakeDecode}
-        self.by_name = {s.name: self.add(kinds[s.kind](s.name, self.script)) for s in build.manifest.stages}
+        self.by_name = {s.name: self.add(_kind(s)(s.name, self.script)) for s in build.manifest.stages}
 
     def __getattr__(self, name: str) -> Callable[..., Flow]:
         for endpoint in self.build.manifest.endpoints:
@@ -91,7 +90,8 @@ class FakePipeline(Pipeline):
     def _run(self, slice_: Slice, arguments: dict[str, Any]) -> Flow:
         flow = Flow(arguments.pop("seed", None))
         kinds = {name: self.build.manifest.outputs[name].kind for name in slice_.outputs}
-        text: Channel[str] = flow.given(arguments.get("text", ""), segmenter=_Words())
+        spoken = arguments.get("text", arguments.get("prompt", ""))
+        text: Channel[str] = flow.given(spoken, segmenter=_Words())
         for stage in (self.by_name[name] for name in slice_.stages):
             given = {"text": text} if isinstance(stage, FakeDecode) else {}
             running = stage.start(flow, **arguments | given)
@@ -101,6 +101,15 @@ class FakePipeline(Pipeline):
                 if kind == stage.makes:
                     flow.output(name, running.out)
         return flow
+
+
+def _kind(stage: manifest.Stage) -> type[FakeStage]:
+    from omnic.runtime.fake_visual import FakeFilm, FakePainter
+
+    given = {type_.kind for type_ in stage.outputs.values()}
+    if stage.kind == "denoise":
+        return FakeFilm if "video" in given else FakePainter
+    return FakeGenerate if stage.kind == "generate" else FakeDecode
 
 
 class _Words:

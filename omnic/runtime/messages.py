@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from omnic.expr import Size
-from omnic.runtime.flow import Finished, Piece
+from omnic.runtime.flow import Finished, Piece, Step
 
 MAX_BYTES = 1 << 30
 _LENGTH = struct.Struct(">I")
@@ -32,17 +32,18 @@ class _Message(msgspec.Struct, frozen=True, tag_field="is", omit_defaults=True):
 
 
 class Start(_Message, frozen=True, tag="start"):
-    """Run a slice. At most `credit` pieces may be sent before more credit comes."""
+    """Run a slice. At most `credit` pieces may be sent before more credit comes. `previews` are wanted on the way."""
 
     id: int
     method: str
     arguments: dict[str, Any]
     credit: int
+    previews: int = 0
 
     @classmethod
-    def of(cls, id: int, method: str, arguments: dict[str, Any], credit: int) -> Start:
+    def of(cls, id: int, method: str, arguments: dict[str, Any], credit: int, previews: int = 0) -> Start:
         """A Start whose sizes arrive as sizes; msgspec would send their fields."""
-        return cls(id, method, {name: _sized(value) for name, value in arguments.items()}, credit)
+        return cls(id, method, sized(arguments), credit, previews)
 
 
 class Credit(_Message, frozen=True, tag="credit"):
@@ -96,6 +97,20 @@ class Part(_Message, frozen=True, tag="part"):
         return Piece(self.output, self.index, self.value)
 
 
+class Stepped(_Message, frozen=True, tag="stepped"):
+    """How far an iterative stage of a request has come."""
+
+    id: int
+    stage: str
+    done: int
+    total: int
+    preview: Any = None
+
+    @property
+    def step(self) -> Step:
+        return Step(self.stage, self.done, self.total, self.preview)
+
+
 class Ended(_Message, frozen=True, tag="ended"):
     """The request completed. `parts` is how many pieces were sent."""
 
@@ -131,14 +146,18 @@ class Pong(_Message, frozen=True, tag="pong"):
 
 
 ToWorker: TypeAlias = Start | Credit | Cancel | Ping
-ToServer: TypeAlias = Loading | Ready | Broken | Part | Ended | Failed | Cancelled | Pong
+ToServer: TypeAlias = Loading | Ready | Broken | Part | Stepped | Ended | Failed | Cancelled | Pong
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def _sized(value: Any) -> Any:
-    return msgspec.msgpack.Ext(_SIZE, str(value).encode()) if isinstance(value, Size) else value
+def sized(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments with their sizes in the form that `_decode` reads."""
+    return {
+        name: msgspec.msgpack.Ext(_SIZE, str(value).encode()) if isinstance(value, Size) else value
+        for name, value in arguments.items()
+    }
 
 
 def _encode(value: Any) -> Any:
@@ -168,6 +187,7 @@ def _decode(code: int, data: memoryview) -> Any:
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode)
 _TO_WORKER: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker, ext_hook=_decode)
+_ARGUMENTS: msgspec.msgpack.Decoder[dict[str, Any]] = msgspec.msgpack.Decoder(dict[str, Any], ext_hook=_decode)
 _TO_SERVER: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer, ext_hook=_decode)
 
 
@@ -175,6 +195,17 @@ def pack(message: ToWorker | ToServer) -> bytes:
     """A message with its length in front."""
     body = _ENCODER.encode(message)
     return _LENGTH.pack(len(body)) + body
+
+
+def pack_arguments(arguments: dict[str, Any]) -> bytes:
+    """The arguments of a slice, to be kept for later."""
+    return _ENCODER.encode(sized(arguments))
+
+
+def unpack_arguments(data: bytes) -> dict[str, Any]:
+    """What `pack_arguments` packed. Raises ProtocolError."""
+    arguments: dict[str, Any] = _unpack(_ARGUMENTS, data)
+    return arguments
 
 
 def to_worker(body: bytes) -> ToWorker:

@@ -9,13 +9,13 @@ import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from omnic.runtime import messages as m
 from omnic.runtime.errors import Cancelled, RequestError, StageFailed
-from omnic.runtime.flow import Finished, Piece
+from omnic.runtime.flow import Finished, Piece, Step
 from omnic.runtime.threads import WAITING
 
 log = logging.getLogger("omnic.worker")
@@ -43,7 +43,7 @@ class Patience:
 
 
 class Call:
-    """A request in the worker: iterate it, once, for Pieces and one Finished.
+    """A request in the worker: iterate it, once, for Pieces, Steps (the newest of each stage) and one Finished.
 
     Raises RequestError, StageFailed, WorkerLost or Cancelled. Leaving the iteration early cancels. `over` is set
     when the worker has let go of the request.
@@ -53,6 +53,7 @@ class Call:
         self._worker, self._id = worker, id
         self._credit = max(2, credit)
         self._events: deque[m.Part | Finished | Exception] = deque()
+        self._steps: dict[str, Step] = {}  # not yet read
         self._arrived = asyncio.Event()
         self._over_callbacks: list[Callable[[], None]] = []
         self._taken = self._owed = 0
@@ -76,10 +77,13 @@ class Call:
         self._events.clear()
         self.give(error)
 
-    async def __aiter__(self) -> AsyncIterator[Piece | Finished]:
+    async def __aiter__(self) -> AsyncIterator[Piece | Step | Finished]:
         try:
             while True:
-                while self._events:
+                while self._steps or self._events:
+                    if self._steps:
+                        yield self._steps.pop(next(iter(self._steps)))
+                        continue
                     event = self._events.popleft()
                     if isinstance(event, Exception):
                         raise event
@@ -106,6 +110,13 @@ class Call:
 
     def give(self, event: m.Part | Finished | Exception) -> None:
         self._events.append(event)
+        self._arrived.set()
+
+    def stepped(self, step: Step) -> None:
+        unread = self._steps.get(step.stage)
+        if step.preview is None and unread is not None:
+            step = replace(step, preview=unread.preview)
+        self._steps[step.stage] = step
         self._arrived.set()
 
     def end(self, event: Finished | Exception) -> None:
@@ -173,10 +184,10 @@ class Process:
         if not self.writer.is_closing():
             self.writer.write(m.pack(message))
 
-    def submit(self, method: str, arguments: dict[str, Any], credit: int) -> Call:
+    def submit(self, method: str, arguments: dict[str, Any], credit: int, previews: int) -> Call:
         self.last_id += 1
         call = self.calls[self.last_id] = Call(self, self.last_id, credit)
-        self.send(m.Start.of(self.last_id, method, arguments, credit))
+        self.send(m.Start.of(self.last_id, method, arguments, credit, previews))
         return call
 
     async def fresh_stats(self, wait: float) -> dict[str, dict[str, float]]:
@@ -240,6 +251,9 @@ class Process:
             case m.Part(id=id):
                 if call := self.calls.get(id):
                     call.give(message)
+            case m.Stepped(id=id):
+                if call := self.calls.get(id):
+                    call.stepped(message.step)
             case m.Ended(id=id, finished=finished):
                 self._end(id, finished)
             case m.Failed(id=id):

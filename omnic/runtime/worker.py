@@ -25,7 +25,7 @@ from omnic.contract.domains import BrokenRule, OutOfDomain
 from omnic.manifest import Manifest, ManifestError
 from omnic.runtime import errors
 from omnic.runtime import messages as m
-from omnic.runtime.flow import Finished, Flow, Piece
+from omnic.runtime.flow import Finished, Flow, Piece, Step
 from omnic.runtime.pipeline import Build, Pipeline, generated
 from omnic.runtime.weights import Damaged, Missing
 
@@ -190,6 +190,8 @@ class _Host:
                     await request.take()
                     self._link.send(m.Part(start.id, number, event.output, event.index, event.value))
                     number += 1
+                elif isinstance(event, Step):
+                    self._link.send(m.Stepped(start.id, event.stage, event.done, event.total, event.preview))
                 else:
                     finished = event
         assert isinstance(finished, Finished), "a flow that does not raise ends in Finished"
@@ -202,6 +204,7 @@ class _Host:
             name: tuple(value) if name in self._tuples else value for name, value in start.arguments.items()
         }
         flow: Flow = getattr(self._pipeline, start.method)(**arguments)
+        flow.previews = start.previews
         return flow
 
 

@@ -92,11 +92,11 @@ class Supervisor:
         if self.state is not State.ready:
             raise self.failure or WorkerFailed("stopped")
 
-    def submit(self, method: str, arguments: dict[str, Any]) -> Call:
-        """Starts a slice of the pipeline. Raises WorkerLost if no worker is ready."""
+    def submit(self, method: str, arguments: dict[str, Any], previews: int = 0) -> Call:
+        """Starts a slice of the pipeline; `previews` are wanted on the way. Raises WorkerLost if no worker is ready."""
         if self.state is not State.ready or self._worker is None:
             raise WorkerLost(f"the pipeline is {self.state}", retry_seconds=5 if self.state is State.restarting else 10)
-        return self._worker.submit(method, arguments, self._credit)
+        return self._worker.submit(method, arguments, self._credit, previews)
 
     async def stats(self, wait: float = 1.0) -> dict[str, dict[str, float]]:
         """What each stage has counted, over all workers so far. Fresh if the worker answers within `wait` seconds."""

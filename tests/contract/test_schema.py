@@ -7,7 +7,8 @@ from typing import Any
 
 from omnic.contract.domains import Range
 from omnic.contract.endpoints import ParamSpec
-from omnic.contract.schema import openapi, openapi_json, request_schema
+from omnic.contract.openapi import openapi, openapi_json
+from omnic.contract.schema import request_schema
 from omnic.contract.types import parse_type
 from omnic.expr import parse
 from tests.assistant import assistant, chat, speech, with_param

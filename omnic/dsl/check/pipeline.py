@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TypeVar
 
 from omnic import expr
@@ -11,7 +12,7 @@ from omnic.contract.types import Type
 from omnic.diagnostics import Label, Sink
 from omnic.dsl import ast
 from omnic.dsl.check import endpoints, types
-from omnic.dsl.check.bound import Param, Pipeline, Rule, Stage
+from omnic.dsl.check.bound import Edge, Given, Param, Pipeline, Rule, Stage
 from omnic.dsl.check.edges import Graph, edge
 from omnic.dsl.check.expressions import Scope, kind_of, plain, span_of
 from omnic.dsl.check.graph import check_graph
@@ -32,7 +33,10 @@ def check_pipeline(written: ast.Pipeline, around: Surroundings, sink: Sink) -> P
     params = {p.name: p for item in _of(written, ast.Param) if (p := types.param(item, sink))}
     scope = _scope(written, params)
     models = {m.name.text: model(m, around, sink) for m in _of(written, ast.Model)}
-    stages = {s.name.text: stage(s, models, scope, around, sink) for s in _of(written, ast.Stage)}
+    wired = _wired(written)
+    stages = {
+        s.name.text: stage(s, models, wired.get(s.name.text, ()), scope, around, sink) for s in _of(written, ast.Stage)
+    }
     others = {name.text: what for what, name in names if what in ("model", "param")}
     ends = [item for item in written.items if isinstance(item, ast.Input | ast.Output)]
     doubtful = frozenset(e.name.text for e in ends if not types.check_type(e.type, Sink()))
@@ -41,6 +45,7 @@ def check_pipeline(written: ast.Pipeline, around: Surroundings, sink: Sink) -> P
     edges = tuple(e for e in bound if e is not None)
     whole = len(edges) == len(bound)
     check_graph(inputs, outputs, stages, edges, whole, sink)
+    outputs = _filled(outputs, edges)
     requires = tuple(r for item in _of(written, ast.Require) if (r := _rule(item.rule, scope, sink)))
     _check_models(written, models, stages, sink)
     params = _narrow(params, stages, sink)
@@ -59,6 +64,15 @@ def _of(written: ast.Pipeline, kind: type[T]) -> list[T]:
     return [item for item in written.items if isinstance(item, kind)]
 
 
+def _wired(written: ast.Pipeline) -> dict[str, set[str]]:
+    """The ports of each stage that some edge leads to."""
+    found: dict[str, set[str]] = {}
+    for item in _of(written, ast.Edge):
+        if item.target.tail is not None:
+            found.setdefault(item.target.head.text, set()).add(str(item.target.tail))
+    return found
+
+
 def _scope(written: ast.Pipeline, params: dict[str, Param]) -> Scope:
     """Inputs and params by name; None for those whose type makes no sense."""
     known: dict[str, Type | None] = {}
@@ -68,6 +82,17 @@ def _scope(written: ast.Pipeline, params: dict[str, Param]) -> Scope:
         elif isinstance(item, ast.Param):
             known[item.name.text] = params[item.name.text].type if item.name.text in params else None
     return Scope(known, {param.name: param.domain for param in params.values()})
+
+
+def _filled(outputs: dict[str, Given], edges: Iterable[Edge]) -> dict[str, Given]:
+    """Outputs with what their types leave open (a rate) as what feeds them has it."""
+    made = dict(outputs)
+    for one in edges:
+        given = made.get(one.target.name) if one.target.stage is None else None
+        if given is not None and given.type.kind == one.type.kind != "enum":
+            args = given.type.args + one.type.args[len(given.type.args) :]
+            made[given.name] = given._replace(type=replace(given.type, args=args))
+    return made
 
 
 def _rule(value: Expr, scope: Scope, sink: Sink) -> Rule | None:

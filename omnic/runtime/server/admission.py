@@ -41,10 +41,11 @@ class Door:
         """About when there will be room."""
         return min(60, max(1, math.ceil(self._typical * (self.waiting + 1) / self.places)))
 
-    async def enter(self) -> Callable[[], None]:
-        """Waits for a place; returns how to leave it, to be called once. Raises Full."""
+    async def enter(self, *, patient: bool = False) -> Callable[[], None]:
+        """Waits for a place; returns how to leave it, to be called once. Raises Full; one that is `patient` stands in
+        line however long that is, and as long as it takes."""
         if self.inside >= self.places or self._waiting:
-            await self._wait()
+            await self._wait(patient)
         else:
             self.inside += 1
         came = time.monotonic()
@@ -63,12 +64,13 @@ class Door:
             if not future.done():
                 future.set_exception(error)
 
-    async def _wait(self) -> None:
-        self.require(1)
+    async def _wait(self, patient: bool) -> None:
+        if not patient:
+            self.require(1)
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(None if patient else self._patience):
                 await place
         except (TimeoutError, asyncio.CancelledError) as error:
             if place.done() and not place.cancelled() and place.exception() is None:

@@ -1,26 +1,47 @@
-"""The body of a request as JSON, within a limit."""
+"""The body of a request, as JSON or as a form with files, within limits of size and time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack
 from typing import Any
 
 import msgspec
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from omnic.contract.endpoints import ENDPOINTS, Endpoint
+from omnic.contract.forms import body_of
+from omnic.contract.values import Upload
 from omnic.runtime.server.problems import Problem
+from omnic.runtime.server.settings import Settings
+
+JSON, FORM = "application/json", "multipart/form-data"
+_PARTS = 64  # fields, and files, that a form may have
 
 
-async def read_json(request: Request, limit: int, seconds: float) -> Any:
-    """Raises Problem (400, 408, 413, 415), starlette's ClientDisconnect."""
+async def read_body(request: Request, endpoint: Endpoint, settings: Settings, files: ExitStack) -> Any:
+    """The body in the form that the contract takes. Its files have no name on disk; `files` closes them.
+
+    Raises Problem (400, 408, 413, 415), Violation, starlette's ClientDisconnect.
+    """
+    forms = ENDPOINTS[endpoint.name].forms
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Problem(415, f"the body must be application/json, not {kind or 'of no type'}", "unsupported_media_type")
+    if kind not in forms:
+        message = f"the body must be {' or '.join(forms)}, not {kind or 'of no type'}"
+        raise Problem(415, message, "unsupported_media_type")
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "a compressed body cannot be read", "unsupported_media_type")
+    carries = FORM in forms
+    limit = settings.upload_bytes if carries else settings.body_bytes
+    seconds = settings.upload_seconds if carries else settings.body_seconds
     try:
         async with asyncio.timeout(seconds):
-            data = await _read(request, limit)
+            if kind == FORM:
+                return body_of(endpoint, await _parts(request, limit, files))
+            data = b"".join([chunk async for chunk in _limited(request, limit)])
     except TimeoutError:
         raise Problem(408, f"the body did not come within {seconds:g} s", "body_timeout") from None
     try:
@@ -29,16 +50,33 @@ async def read_json(request: Request, limit: int, seconds: float) -> Any:
         raise Problem(400, f"the body is not JSON: {error}", "invalid_json") from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def _parts(request: Request, limit: int, files: ExitStack) -> list[tuple[str, str | Upload]]:
+    """The parts of a form. Whatever goes wrong, no file stays open."""
+    parser = MultiPartParser(request.headers, _limited(request, limit), max_files=_PARTS, max_fields=_PARTS)
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise Problem(400, f"the body is not a form: {error.message}", "invalid_form") from None
+    parts: list[tuple[str, str | Upload]] = []
+    for name, value in form.multi_items():
+        if isinstance(value, UploadFile):
+            files.callback(value.file.close)
+            parts.append((name, Upload(value.filename or name, value.file)))
+        else:
+            parts.append((name, value))
+    return parts
+
+
+async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
     declared = request.headers.get("content-length", "0")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
-    data = bytearray()
+    come = 0
     async for chunk in request.stream():
-        data += chunk
-        if len(data) > limit:
+        come += len(chunk)
+        if come > limit:
             raise _too_large(limit)
-    return bytes(data)
+        yield chunk
 
 
 def _too_large(limit: int) -> Problem:

@@ -16,6 +16,7 @@ from omnic.runtime.audio import Encoder, encode
 from omnic.runtime.flow import Finished, Piece, join
 from omnic.runtime.server.metrics import Measure
 from omnic.runtime.server.service import Service
+from omnic.runtime.server.several import several
 from omnic.runtime.server.sse import DONE, event
 
 Event = tuple[int, Piece | Finished]
@@ -45,35 +46,11 @@ class Chat:
 
     async def events(self, seed: int | None) -> AsyncGenerator[Event, None]:
         """What comes of all answers, as it comes. Leaving early cancels them."""
-        if self.n == 1:
-            async with aclosing(self._one(0, seed)) as events:
-                async for each in events:
-                    yield each
-            return
-        arrived: asyncio.Queue[Event | Exception] = asyncio.Queue(maxsize=self.n)
-        pumps = [asyncio.create_task(self._pump(i, seed, arrived)) for i in range(self.n)]
-        try:
-            left = self.n
-            while left:
-                item = await arrived.get()
-                if isinstance(item, Exception):
-                    raise item
-                left -= isinstance(item[1], Finished)
-                yield item
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+        async with aclosing(several([self._one(i, seed) for i in range(self.n)])) as events:
+            async for each in events:
+                yield each
 
-    async def _pump(self, index: int, seed: int | None, arrived: asyncio.Queue[Event | Exception]) -> None:
-        try:
-            async with aclosing(self._one(index, seed)) as events:
-                async for each in events:
-                    await arrived.put(each)
-        except Exception as error:
-            await arrived.put(error)
-
-    async def _one(self, index: int, seed: int | None) -> AsyncGenerator[Event, None]:
+    async def _one(self, index: int, seed: int | None) -> AsyncGenerator[Piece | Finished, None]:
         arguments = self._accepted.arguments | ({} if seed is None else {"seed": (seed + index) % (1 << 63)})
         run = self._service.events(self._endpoint.name, self._accepted.slice.method, arguments, self._measure)
         async with aclosing(run) as events:
@@ -83,7 +60,7 @@ class Chat:
                     self._measure.piece(role, len(each.value) / self._rate if role == "audio" else 0.0)
                 else:
                     self._measure.finished(each)
-                yield index, each
+                yield each
 
     # --- whole -----------------------------------------------------------------------------------------------------
 

@@ -31,11 +31,20 @@ class Metrics:
         self.seconds = _histogram("request_seconds", "Time from request to end of answer", r)
         self.first_text_seconds = _histogram("first_text_seconds", "Time from request to first text", r)
         self.first_audio_seconds = _histogram("first_audio_seconds", "Time from request to first sound", r)
+        self.first_image_seconds = _histogram("first_image_seconds", "Time from request to first picture", r)
+        self.first_video_seconds = _histogram("first_video_seconds", "Time from request to first frames", r)
         self.realtime_factor = Histogram(
             "omnic_realtime_factor", "Time taken for a second of sound", ("endpoint",), buckets=_FACTORS, registry=r
         )
         self.tokens = Counter("omnic_tokens", "Tokens read and written", ("kind",), registry=r)
         self.audio_seconds = Counter("omnic_audio_seconds", "Seconds of sound made", registry=r)
+        self.pictures = Counter("omnic_pictures", "Pictures made", ("endpoint",), registry=r)
+        self.frames = Counter("omnic_frames", "Frames of videos made", registry=r)
+        self.steps = Counter("omnic_steps", "Steps that requests were taken through", ("stage",), registry=r)
+        self.step_seconds = _histogram(
+            "step_seconds", "Work of a step for one request, its share of a batch", r, "stage"
+        )
+        self.stage_seconds = _histogram("stage_request_seconds", "Time of a request in a stage", r, "stage")
         self.ready = Gauge("omnic_ready", "1 if requests can be served", registry=r)
         for endpoint in endpoints:
             for outcome in OUTCOMES:
@@ -46,8 +55,8 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-def _histogram(name: str, doc: str, registry: CollectorRegistry) -> Histogram:
-    return Histogram(f"omnic_{name}", doc, ("endpoint",), buckets=_SECONDS, registry=registry)
+def _histogram(name: str, doc: str, registry: CollectorRegistry, label: str = "endpoint") -> Histogram:
+    return Histogram(f"omnic_{name}", doc, (label,), buckets=_SECONDS, registry=registry)
 
 
 class _Workers:
@@ -83,17 +92,35 @@ class Measure:
         self._metrics.queue_seconds.labels(self._endpoint).observe(seconds)
 
     def piece(self, role: str, audio_seconds: float = 0.0) -> None:
-        """A piece of text or audio came."""
+        """A piece of text, audio, image or video came."""
         self._audio_seconds += audio_seconds
         if role not in self._seen:
             self._seen.add(role)
-            first = self._metrics.first_audio_seconds if role == "audio" else self._metrics.first_text_seconds
+            first: Histogram = getattr(self._metrics, f"first_{role}_seconds")
             first.labels(self._endpoint).observe(time.monotonic() - self._began)
 
     def finished(self, finished: Finished) -> None:
         """A flow of the request completed."""
         self._metrics.tokens.labels("prompt").inc(finished.prompt_tokens)
         self._metrics.tokens.labels("completion").inc(finished.completion_tokens)
+        for stage, measured in finished.stages.items():
+            if (seconds := measured.get("seconds")) is not None:
+                self._metrics.stage_seconds.labels(stage).observe(seconds)
+            if steps := measured.get("steps"):
+                self._metrics.steps.labels(stage).inc(steps)
+                self._metrics.step_seconds.labels(stage).observe(measured.get("busy_seconds", 0.0) / steps)
+
+    def pictures(self, count: int) -> None:
+        """So many pictures were encoded for the client."""
+        self._metrics.pictures.labels(self._endpoint).inc(count)
+
+    def frames(self, count: int) -> None:
+        """So many frames were encoded."""
+        self._metrics.frames.inc(count)
+
+    def leave(self) -> None:
+        """Its end is counted elsewhere."""
+        self._over = True
 
     def end(self, outcome: str) -> None:
         """It is over; what is said of it afterwards does not count."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from omnic.contract.values import Violation
 from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.process import WorkerLost
 from omnic.runtime.server.admission import Full
+
+log = logging.getLogger("omnic.server")
 
 
 class Problem(Exception):
@@ -67,6 +71,19 @@ def problem_of(error: Exception) -> Problem:
         case StageFailed():
             return Problem(500, str(error), "stage_failed")
     return Problem(500, "the server failed on this request", "internal_error")
+
+
+def reported(request: Request, error: Exception) -> Problem:
+    """What to tell the client; what it is not told goes to the log."""
+    problem = problem_of(error)
+    if problem.code == "internal_error":
+        log.error("%s: a fault of the server", request.scope["request_id"], exc_info=error)
+        problem.message += f"; its log has more under {request.scope['request_id']}"
+    return problem
+
+
+def no_model(asked: str, served: str) -> Problem:
+    return Problem(404, f"there is no model `{asked}`; this server has `{served}`", "model_not_found", "model")
 
 
 def unavailable(message: str, retry_seconds: int = 5) -> Problem:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from omnic.manifest import Manifest
-from omnic.runtime.flow import Finished, Piece
+from omnic.runtime.flow import Finished, Piece, Step
 from omnic.runtime.server.admission import Door
+from omnic.runtime.server.kept import Kept
 from omnic.runtime.server.metrics import Measure, Metrics
+from omnic.runtime.server.pictures import pixels
 from omnic.runtime.server.problems import unavailable
 from omnic.runtime.server.settings import Settings
 from omnic.runtime.workers import Call, State, Supervisor
 
+Event: TypeAlias = Piece | Step | Finished
+_READING = 2  # pictures unpacked at once
 _WIDTHS = ("slots", "lanes", "batch")  # decisions that say how many requests a stage works on at once
 
 
@@ -27,6 +32,8 @@ class Service:
         self.created = int((build / "manifest.json").stat().st_mtime)
         self.metrics = Metrics(tuple(e.name for e in content.endpoints))
         self.draining = False
+        self.kept = Kept(settings.picture_seconds, settings.pictures_bytes)
+        self.reading = asyncio.Semaphore(_READING)
         self.doors = {
             e.name: Door(settings.running or _width(content, e.name), settings.queued, settings.queue_seconds)
             for e in content.endpoints
@@ -52,12 +59,30 @@ class Service:
     async def events(
         self, endpoint: str, method: str, arguments: dict[str, Any], measure: Measure
     ) -> AsyncGenerator[Piece | Finished, None]:
-        """Runs a slice when its turn comes. Leaving early cancels it, whether it waits or runs."""
+        """What a slice gives, once its turn has come. Leaving early cancels it, whether it waits or runs."""
+        async with aclosing(self.run(endpoint, method, arguments, measure)) as events:
+            async for event in events:
+                if not isinstance(event, Step):
+                    yield event
+
+    async def run(
+        self, endpoint: str, method: str, arguments: dict[str, Any], measure: Measure, previews: int = 0
+    ) -> AsyncGenerator[Event, None]:
+        """The same, and how far its iterative stages have come. Pictures among the arguments are read when its turn
+        has come, so that those in line hold none. Raises RequestError for one that cannot be read."""
         asked = time.monotonic()
         leave = await self.doors[endpoint].enter()
         measure.entered(time.monotonic() - asked)
+        async with aclosing(self.admitted(method, arguments, leave, previews)) as events:
+            async for event in events:
+                yield event
+
+    async def admitted(
+        self, method: str, arguments: dict[str, Any], leave: Callable[[], None], previews: int = 0
+    ) -> AsyncGenerator[Event, None]:
+        """The same for one that has a place, which it leaves by `leave`."""
         try:
-            call = self.supervisor.submit(method, arguments)
+            call = self.supervisor.submit(method, await pixels(arguments), previews)
         except BaseException:
             leave()
             raise
@@ -67,6 +92,13 @@ class Service:
         async with aclosing(aiter(call)) as events:  # type: ignore[type-var]  # a Call's iterator is a generator
             async for event in events:
                 yield event
+
+    def iterative(self, endpoint: str, method: str) -> tuple[str, ...]:
+        """The stages of a slice that work in steps."""
+        found = self.content.endpoint(endpoint)
+        assert found is not None
+        (slice_,) = (s for s in found.slices if s.method == method)
+        return tuple(s.name for s in self.content.stages if s.kind == "denoise" and s.name in slice_.stages)
 
     def abort(self) -> None:
         """Ends every request there is, with an answer that says why."""

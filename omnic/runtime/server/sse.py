@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -60,6 +60,7 @@ class Streamed(StreamingResponse):
     ) -> None:
         super().__init__(body, media_type=media_type, headers={"cache-control": "no-store", **headers})
         self._stall_seconds = stall_seconds
+        self.over: list[Callable[[], None]] = []  # called when the answer is, also if none of it was sent
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(send))
@@ -71,6 +72,8 @@ class Streamed(StreamingResponse):
                 each.cancel()
             await asyncio.wait({sending, gone})
             await self.body_iterator.aclose()
+            for call in self.over:
+                call()
         if not sending.cancelled():
             sending.result()
 
