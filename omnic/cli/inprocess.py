@@ -85,6 +85,29 @@ def interrupts_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def stepping(*, quiet: bool) -> Iterator[Show]:
+    """Shows the steps that stages take on standard error: bars on a terminal, else a line for each stage that is done.
+    `quiet`, the bars are left out: what is printed at the same time would run into them."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+    tasks: dict[str, TaskID] = {}
+
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+
+        def show(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=done, total=total)
+            if bars.disable and done == total:
+                print(f"{stage}: {done}/{total} steps", file=sys.stderr)
+
+        yield show
+
+
+@contextmanager
 def progress() -> Iterator[Show]:
     """Shows loading on standard error: bars on a terminal, else one line for each stage that is done."""
     from rich.console import Console

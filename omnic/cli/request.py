@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,9 +12,11 @@ from omnic.cli import files
 from omnic.cli.refusal import Refusal
 from omnic.contract.endpoints import Endpoint, Field, Slice
 from omnic.contract.validate import Violation, validate
+from omnic.contract.values import MAX_PIXELS, Upload
 from omnic.manifest import Manifest
 
 TERMINAL = "-"  # as the file of an output: standard output
+_SUFFIXES = {"audio": "wav", "image": "png", "video": "mp4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ def request(manifest: Manifest, given: Iterable[str], wanted: Iterable[str]) -> 
     A value that starts with `@` names a file that holds it, `@@` stands for `@`. Of the endpoints that take these
     names, the first that gives these outputs; of its slices, the one with the fewest stages.
     """
-    values = {name: _value(text) for name, text in _pairs(given, "--in")}
+    values = dict(_pairs(given, "--in"))
     outputs = dict(_pairs(wanted, "--out"))
     for name in outputs:
         if name not in manifest.outputs:
@@ -43,10 +46,10 @@ def request(manifest: Manifest, given: Iterable[str], wanted: Iterable[str]) -> 
     if endpoint.field("modalities") is not None:
         body["modalities"] = [role for role, output in endpoint.outputs if output in chosen.outputs]
     try:
-        accepted = validate(endpoint, body, manifest.requires)
+        accepted = validate(endpoint, body, manifest.requires, asked=chosen)
     except Violation as violation:
         raise Refusal(f"--in: {violation.message}") from None
-    arguments = dict(accepted.arguments)
+    arguments = {name: _read(endpoint, name, value) for name, value in accepted.arguments.items()}
     if "seed" in chosen.arguments and accepted.options.get("seed") is not None:
         arguments["seed"] = accepted.options["seed"]
     return Request(chosen.method, arguments, outputs)
@@ -62,6 +65,27 @@ def _pairs(words: Iterable[str], option: str) -> Iterator[tuple[str, str]]:
             raise Refusal(f"{option} {name} is given twice")
         seen.add(name)
         yield name, value
+
+
+def _picture(name: str, text: str) -> Upload:
+    """The file of a picture, opened but not read."""
+    if not text.startswith("@") or text.startswith("@@"):
+        raise Refusal(f"--in {name} takes a picture: name its file, {name}=@picture.png")
+    return Upload(text[1:], io.BytesIO(files.read_bytes(text[1:])))
+
+
+def _read(endpoint: Endpoint, argument: str, value: Any) -> Any:
+    """An argument with the picture that it may be read."""
+    if not isinstance(value, Upload):
+        return value
+    from omnic.runtime.errors import RequestError
+    from omnic.runtime.picture_files import read
+
+    field = next(f for f in endpoint.fields if f.argument == argument and f.type.kind == "image")
+    try:
+        return read(value.file, field.name, int(field.type.bound("pixels") or MAX_PIXELS), alpha=field.name == "mask")
+    except RequestError as error:
+        raise Refusal(f"--in: {error}") from None
 
 
 def _value(text: str) -> str:
@@ -107,13 +131,17 @@ def _slice(manifest: Manifest, endpoint: Endpoint, outputs: Mapping[str, str]) -
     chosen = fitting[0]
     silent = [name for name in chosen.outputs if manifest.outputs[name].kind != "text"]
     if not outputs and len(silent) == len(chosen.outputs):
-        raise Refusal(f"say where the {manifest.outputs[silent[0]].kind} goes: --out {silent[0]}={silent[0]}.wav")
+        kind = manifest.outputs[silent[0]].kind
+        raise Refusal(f"say where the {kind} goes: --out {silent[0]}={silent[0]}.{_SUFFIXES.get(kind, 'txt')}")
     return chosen
 
 
 def _parsed(field: Field, text: str) -> Any:
     """The value as a request body would carry it; a wrong one is left to the contract, which says what is wrong."""
     kind = field.type.kind
+    if kind == "image":
+        return _picture(field.name, text)
+    text = _value(text)
     if kind == "chat":
         if text.lstrip().startswith("["):
             return _json(text)

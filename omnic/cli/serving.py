@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnic.cli import files
 from omnic.cli.arguments import BuildDirectory
 from omnic.cli.refusal import Refusal
 
 if TYPE_CHECKING:
     from omnic.cli.request import Request
     from omnic.manifest import Manifest
-    from omnic.runtime.flow import Finished
 
 
 def run(
@@ -43,20 +41,22 @@ def run(
 ) -> None:
     """Run one request in this process.
 
-    Text is printed as it is made, sound is written to a file; times go to standard error.
+    Text is printed as it is made; sound, pictures and videos are written to files, in the format of their suffix.
+    Steps and times go to standard error.
 
     \b
     Example:
       omnic run build/assistant --in messages="Why is the sky blue?"
       omnic run assistant.omni --in messages=@question.txt --in speed=0.9 --out reply=- --out speech=answer.wav
+      omnic run emoji.omni --in prompt="a red heart" --out image=heart.png
     """
-    from omnic.cli import inprocess
+    from omnic.cli import inprocess, outputs
     from omnic.cli.request import request
 
     build = _build_of(what)
     manifest = inprocess.contract(build)
     asked = request(manifest, given or (), wanted or ())
-    _writable(manifest, asked)
+    outputs.check(manifest, asked.outputs)
     asyncio.run(_run(build, manifest, asked))
 
 
@@ -120,77 +120,38 @@ def _build_of(what: str) -> Path:
     return made.out
 
 
-def _writable(manifest: Manifest, asked: Request) -> None:
-    """Raises Refusal for an output file that cannot be written, before any work is done."""
-    from omnic.cli.request import TERMINAL
-
-    for name, file in asked.outputs.items():
-        kind = manifest.outputs[name].kind
-        if file == TERMINAL:
-            if kind != "text":
-                raise Refusal(f"--out {name}=-: {kind} is not for a terminal; name a file")
-        elif not Path(file).parent.is_dir():
-            raise Refusal(f"--out {name}={file}: there is no directory {Path(file).parent}")
-        elif kind == "audio":
-            _format(name, file)
-
-
-def _format(name: str, file: str) -> str:
-    """The format that a sound file's suffix asks for. Raises Refusal if sound cannot be encoded so."""
-    from omnic.runtime.audio import known
-    from omnic.runtime.errors import RequestError
-
-    try:
-        return known(Path(file).suffix.removeprefix(".")).name
-    except RequestError as error:
-        raise Refusal(f"--out {name}={file}: {error}") from None
-
-
 async def _run(build: Path, manifest: Manifest, asked: Request) -> None:
-    from omnic.cli.inprocess import loaded
+    from omnic.cli import outputs
+    from omnic.cli.inprocess import loaded, stepping
     from omnic.cli.request import TERMINAL
     from omnic.runtime.errors import RequestError, StageFailed
-    from omnic.runtime.flow import Piece, join
+    from omnic.runtime.flow import Finished, Piece, join
 
     pieces: dict[str, list[Any]] = {name: [] for name in manifest.outputs}
     first: dict[str, float] = {}
     async with loaded(build, manifest) as pipeline:
         began = time.monotonic()
         try:
-            async for event in getattr(pipeline, asked.method)(**asked.arguments):
-                if isinstance(event, Piece):
-                    pieces[event.output].append(event.value)
-                    first.setdefault(event.output, time.monotonic() - began)
-                    if asked.outputs.get(event.output) == TERMINAL:
-                        print(event.value, end="", flush=True)
-                else:
-                    finished: Finished = event
+            with stepping(quiet=TERMINAL in asked.outputs.values()) as stepped:
+                async for event in getattr(pipeline, asked.method)(**asked.arguments):
+                    if isinstance(event, Piece):
+                        pieces[event.output].append(event.value)
+                        first.setdefault(event.output, time.monotonic() - began)
+                        if asked.outputs.get(event.output) == TERMINAL:
+                            print(event.value, end="", flush=True)
+                    elif isinstance(event, Finished):
+                        finished = event
+                    else:
+                        stepped(event.stage, event.done, event.total)
         except (RequestError, StageFailed) as error:
             raise Refusal(str(error), 1) from None
         whole = time.monotonic() - began
-    for name, file in asked.outputs.items():
-        if file == TERMINAL:
-            print()
-        else:
-            _write(manifest, name, file, join(pieces[name]))
+    if TERMINAL in asked.outputs.values():
+        print()
+    outputs.write(manifest, asked.outputs, {name: join(parts) for name, parts in pieces.items()})
     told = [f"first {manifest.outputs[name].kind} ({name}) after {s:.2f} s" for name, s in first.items()]
     print(f"{', '.join([*told, f'whole after {whole:.2f} s'])} (seed {finished.seed})", file=sys.stderr)
     for name, note in finished.notes.items():
         print(f"{name}: {note}", file=sys.stderr)
     if finished.finish_reason == "length":
         print("the answer was cut at its length limit (max_tokens)", file=sys.stderr)
-
-
-def _write(manifest: Manifest, name: str, file: str, value: Any) -> None:
-    from omnic.runtime.audio import encode
-
-    kind = manifest.outputs[name]
-    if value is None:
-        print(f"{name} is empty: {file} was not written", file=sys.stderr)
-    elif kind.kind == "audio":
-        rate = int(kind.rate_hz or 0)
-        files.write(Path(file), encode(value, rate, _format(name, file)))
-        print(f"wrote {file}: {len(value) / rate:.1f} s of sound", file=sys.stderr)
-    else:
-        files.write(Path(file), f"{value}\n".encode())
-        print(f"wrote {file}", file=sys.stderr)

@@ -196,5 +196,11 @@ def _timed(api: Api, signature: Signature, fields: list[Field], roles: dict[str,
         if name not in present and counted in present and rates and rates[0]:
             doc = f"seconds, at {rates[0]:g} a second moved to the nearest `{counted}`"
             yield replace(
-                present[counted], name=name, type=Type("float"), default=None, required=False, doc=doc, rate=rates[0]
+                present[counted],
+                name=name,
+                type=Type("float"),
+                default=None,
+                required=False,
+                doc=doc,
+                rate=float(rates[0]),
             )

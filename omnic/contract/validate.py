@@ -29,9 +29,10 @@ class Accepted:
     slice: Slice
 
 
-def validate(endpoint: Endpoint, body: Any, rules: tuple[Expr, ...] = ()) -> Accepted:
+def validate(endpoint: Endpoint, body: Any, rules: tuple[Expr, ...] = (), *, asked: Slice | None = None) -> Accepted:
     """Raises Violation for the first thing in `body` that the endpoint does not take. `rules` are the pipeline's
-    `require` rules; those over fields that this endpoint lacks do not concern it."""
+    `require` rules; those over fields that this endpoint lacks do not concern it. `asked` is the slice to run where
+    the body has no say in it."""
     if not isinstance(body, dict):
         raise Violation(f"the body must be a JSON object, not {show(body)}", None, "invalid_type")
     given = dict(_given(endpoint, body))
@@ -43,7 +44,7 @@ def validate(endpoint: Endpoint, body: Any, rules: tuple[Expr, ...] = ()) -> Acc
         name: value for name, (field, value) in given.items() if field.target in ("server", "seed")
     }
     _consistent(options, given)
-    slice_ = _slice(endpoint, options)
+    slice_ = asked or _slice(endpoint, options)
     arguments = dict(_arguments(endpoint, slice_, given))
     _hold(rules, endpoint, given)
     return Accepted(arguments, options, slice_)
