@@ -1,4 +1,4 @@
-"""Pipelines that draw and film, as manifests for fakes: a painter with every field, and a maker of videos with sound."""
+"""Pipelines that draw and film, as manifests for fakes: a painter with every field, a maker of films with sound."""
 
 from __future__ import annotations
 
