@@ -37,6 +37,7 @@ from torch import Tensor
 from omnic.catalog.resolve import ModelSource, resolve
 from omnic.manifest import Model
 from omnic.runtime.convert import directory
+from omnic.runtime.device import Device
 from omnic.runtime.flow import Flow
 from omnic.runtime.generate import Generate, Rows
 from omnic.runtime.language import Span
@@ -96,9 +97,10 @@ def checkpoint() -> Checkpoint:
 
 class Ours:
     def __init__(self, threads: int) -> None:
+        self.device = Device("cpu", threads)
         self.stage = Generate(
-            "lm", checkpoint(), dtype="bfloat16", slots=SLOTS, context=640, prompt=384, prefill_chunk=64,
-            threads=threads, sample=sample,
+            "lm", checkpoint(), self.device, dtype="bfloat16", slots=SLOTS, context=640, prompt=384, prefill_chunk=64,
+            sample=sample,
         )  # fmt: skip
         self.stage.load(lambda name, done, total: None)
         self.stage.codec.stop_ids = frozenset()
@@ -253,6 +255,7 @@ def main() -> None:
     stats = ours.stage.stats()
     errors = agreement(ours, theirs)  # last: it runs our model on this thread, whose OpenMP threads then stay
     asyncio.run(ours.stage.close())
+    ours.device.close()
     theirs.close()
 
     head = ("tokens/s", "ours", "theirs", "ratio", "lowest", "highest", "target", "alike")

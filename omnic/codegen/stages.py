@@ -84,10 +84,14 @@ def _comment(stage: Stage) -> str:
 
 def _construct(stage: Stage, names: Names) -> str:
     name = py.quoted(stage.name)
-    how = [f"{key}={py.literal(s.value)}" for key, s in stage.how if key != "on"]
+    on_thread = stage.kind != "decode"  # of the device, whose share of the processor it is
+    how = [f"{k}={py.literal(s.value)}" for k, s in stage.how if k != "on" and not (on_thread and k == "threads")]
     match stage.kind:
         case "generate":
-            function, args = "Generate", [name, _checkpoint(stage), *how, f"sample={names.samplers[stage.name]}"]
+            function, args = (
+                "Generate",
+                [name, _checkpoint(stage), _device(stage), *how, f"sample={names.samplers[stage.name]}"],
+            )
         case "decode" if stage.model:
             function, args = "Decode", [name, _checkpoint(stage), f"part={py.quoted(stage.part)}", *how]
         case "transform" | "denoise" if stage.model:
@@ -114,7 +118,9 @@ def _construct(stage: Stage, names: Names) -> str:
 def _device(stage: Stage) -> str:
     on = get(stage.how, "on")
     assert on is not None, "`place` puts every stage on a device"
-    return f"build.device({py.quoted(on.value[0])})"
+    threads = get(stage.how, "threads")
+    share = f", threads={threads.value}" if threads is not None and threads.value else ""
+    return f"build.device({py.quoted(on.value[0])}{share})"
 
 
 def _checkpoint(stage: Stage) -> str:

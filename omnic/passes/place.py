@@ -104,7 +104,7 @@ def _bytes(stage: Stage, context: Context) -> int:
 
 
 def _threads(stage: Stage, context: Context) -> Stage:
-    """Language models take every core they can get; speech keeps up on one, and shares."""
+    """What runs on torch takes every core it can get; speech keeps up on one, and shares."""
     threads, reason = _cores(stage, context.target)
     return stage if threads is None else replace(stage, how=decide(stage.how, "threads", threads, reason))
 
@@ -112,7 +112,7 @@ def _threads(stage: Stage, context: Context) -> Stage:
 def _cores(stage: Stage, target: Target) -> tuple[int | None, str]:
     if stage.kind == "decode":
         return 1, "one core is far faster than speech"
-    if stage.kind != "generate":
+    if stage.kind not in ("generate", "denoise", "transform") or stage.model is None:
         return None, ""
     if target.gpus:
         return 1, "the device does the work"

@@ -1,20 +1,16 @@
-"""The thread that runs a language model: takes requests, steps the scheduler, gives tokens back to event loops."""
+"""What runs a language model: takes requests, steps the scheduler, gives tokens back to event loops."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 
-import torch
-
 from omnic.runtime.answer import Delivery, Request, deliver, rows_of
+from omnic.runtime.device import Device
 from omnic.runtime.errors import StageFailed
 from omnic.runtime.language import LanguageModel, Span
 from omnic.runtime.sampling import Rows, Sample
@@ -33,29 +29,27 @@ class Step:
 
 
 Hook = Callable[[Step], None]
-"""For tests: called on the engine's thread before each step, which it may delay, or fail by raising."""
+"""For tests: called on the device's thread before each step, which it may delay, or fail by raising."""
 
 
 class Engine:
-    """Runs requests on a loaded model, all of them together, on a thread of its own.
+    """Runs requests on a loaded model, all of them together, in turns of its device.
 
     What fails in a step fails the requests of that step; the others go on. Stops for good only on `close`, or on an
     exception that is no Exception (a SystemExit): then all requests fail, and new ones are refused.
     """
 
     def __init__(
-        self, name: str, load: Callable[[], LanguageModel], *, slots: int, prefill_chunk: int, steady: bool,
-        threads: int, sample: Sample, hook: Hook | None = None,
+        self, name: str, load: Callable[[], LanguageModel], device: Device, *, slots: int, prefill_chunk: int,
+        steady: bool, sample: Sample, hook: Hook | None = None,
     ) -> None:  # fmt: skip
-        """`load` runs on the engine's thread: OpenMP keeps a team of threads for each thread that has used torch, and
-        a second team, though idle, makes the first one wait by sleeping, which costs a tenth of a step.
-        `steady`: prompts are always cut at multiples of `prefill_chunk` (see Scheduler)."""
+        """`load` runs on the device's thread, where the model will. `steady`: prompts are always cut at multiples of
+        `prefill_chunk` (see Scheduler)."""
         self.name, self._load, self._sample, self._hook = name, load, sample, hook
-        self._slots, self._chunk, self._steady, self._threads = slots, prefill_chunk, steady, threads
+        self._device, self._slots, self._chunk, self._steady = device, slots, prefill_chunk, steady
         self._scheduler = self._new_scheduler()
         self._requests: dict[Scheduled, Request] = {}  # waiting or running
         self._inbox: deque[Request] = deque()  # new, or cancelled
-        self._wake = threading.Event()
         self._closing = False
         self._dead: BaseException | None = None
         self.model: LanguageModel  # once `start` has returned
@@ -63,40 +57,40 @@ class Engine:
             ("requests", "prompt_tokens", "completion_tokens", "steps", "rows", "busy_seconds",
              "queue_seconds", "first_tokens", "first_token_seconds"), 0.0
         )  # fmt: skip
-        self._thread = threading.Thread(target=self._main, name=f"omnic {name}", daemon=True)
-        self._warm: Future[None] = Future()
 
     # --- any thread ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Returns when the model is loaded and has run once. Raises what that raised."""
-        self._thread.start()
-        self._warm.result()
+        self._device.submit(self._begin).result()
+        self._device.attend(self._turn)
 
     def submit(self, request: Request) -> None:
         """Puts a request in line. Raises StageFailed if the engine no longer runs."""
         request.queued_at = time.monotonic()
         self._inbox.append(request)
-        self._wake.set()
-        if self._dead is not None or self._closing:  # looked at last, as the thread looks at the inbox last
+        self._device.wake()
+        if self._dead is not None or self._closing:  # looked at last, as the engine's end looks at the inbox last
             raise StageFailed(self.name, f"its engine {f'died: {self._dead!r}' if self._dead else 'was closed'}")
 
     def cancel(self, request: Request) -> None:
         """Lets go of a request at the next step. Does nothing if it has ended."""
         request.cancelled = True
         self._inbox.append(request)
-        self._wake.set()
+        self._device.wake()
 
     def wake(self) -> None:
         """A reader may have room again."""
-        self._wake.set()
+        self._device.wake()
 
     def close(self) -> None:
-        """Fails what is still running and ends the thread."""
+        """Fails what is still running, and takes no more turns."""
         self._closing = True
-        self._wake.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._device.leave(self._turn)
+        try:
+            self._device.submit(self._end).result()
+        except RuntimeError:  # the device was closed, and nothing runs there any more
+            self._end()
 
     def stats(self) -> dict[str, float]:
         """`rows` counts the sequences that ran, over all steps: by `steps`, the mean batch size."""
@@ -106,32 +100,32 @@ class Engine:
             "slots": self._slots,
         }
 
-    # --- the engine's thread ---------------------------------------------------------------------------------------
+    # --- the device's thread ---------------------------------------------------------------------------------------
 
-    def _main(self) -> None:
+    def _begin(self) -> None:
+        self.model = self._load()
+        self._warm_up()
+
+    def _turn(self) -> bool:
+        """One step; whether there was one to take."""
         try:
-            torch.set_num_threads(self._threads or len(os.sched_getaffinity(0)))  # 0: all this process may use
-            with torch.inference_mode():
-                self.model = self._load()
-                self._warm_up()
-                self._warm.set_result(None)
-                while not self._closing:
-                    try:
-                        self._turn()
-                    except Exception as error:  # a bug outside of any step
-                        log.exception("stage `%s`: the engine lost its requests", self.name)
-                        self._fail(list(self._requests.values()), error)
-                        self._scheduler = self._new_scheduler()
+            return self._run()
+        except Exception as error:  # a bug outside of any step
+            log.exception("stage `%s`: the engine lost its requests", self.name)
+            self._fail(list(self._requests.values()), error)
+            self._scheduler = self._new_scheduler()
+            return True
         except BaseException as error:
-            self._dead = error
-            if not self._warm.done():
-                self._warm.set_exception(error)
-                return
             log.critical("stage `%s`: the engine died", self.name, exc_info=True)
-        finally:
-            reason = self._dead or RuntimeError("the engine was closed")
-            self._turn_inbox()
-            self._fail(list(self._requests.values()), reason)
+            self._dead = error
+            self._device.leave(self._turn)
+            self._end()
+            return False
+
+    def _end(self) -> None:
+        reason = self._dead or RuntimeError("the engine was closed")
+        self._turn_inbox()
+        self._fail(list(self._requests.values()), reason)
 
     def _new_scheduler(self) -> Scheduler:
         return Scheduler(self._slots, self._chunk, steady=self._steady)
@@ -149,14 +143,11 @@ class Engine:
         self._scheduler.pace.took(0, 1, single)
         self._scheduler.pace.took(len(chunk), 0, several)
 
-    def _turn(self) -> None:
-        """One step, or a wait until there may be one."""
-        self._wake.clear()
+    def _run(self) -> bool:
         self._turn_inbox()
         work = self._scheduler.plan(lambda scheduled: self._requests[scheduled].ready)
         if not work:
-            self._wake.wait()
-            return
+            return False
         requests = [self._requests[w.sequence] for w in work]
         began = time.perf_counter()
         try:
@@ -164,10 +155,11 @@ class Engine:
         except Exception as error:
             log.exception("stage `%s`: a step failed", self.name)
             self._fail(requests, error)  # also one that this step ended, of which nobody has heard
-            return
+            return True
         finally:
             self._counts["busy_seconds"] += time.perf_counter() - began
         self._post(deliveries)
+        return True
 
     def _turn_inbox(self) -> None:
         while self._inbox:
@@ -244,4 +236,4 @@ class Engine:
         """On the event loop. What is delivered no longer uses credit, so its requests may be ready again: an edge that
         gathers text before it gives any has no reader yet who would say so."""
         deliver(deliveries)
-        self._wake.set()
+        self._device.wake()

@@ -9,6 +9,7 @@ from typing import Any
 from omnic.runtime import families
 from omnic.runtime.answer import Draw, Request
 from omnic.runtime.convert import directory
+from omnic.runtime.device import Device
 from omnic.runtime.edges import Port
 from omnic.runtime.engine import Engine, Hook
 from omnic.runtime.errors import RequestError
@@ -26,18 +27,18 @@ class Generate:
     """A language model that answers conversations, many at once. Satisfies `stage.Stage`.
 
     `slots` answers run together, each with room for `context` tokens, of which messages may fill `prompt`. Up to
-    `prefill_chunk` prompt tokens run in one step; `threads` is torch's share of the processor. In float32 prompts
-    are always cut at the same places, so that neighbours change nothing; otherwise the cuts follow the measured
-    pace, so that answers under way hardly wait. `hook` is for tests (see `engine.Hook`).
+    `prefill_chunk` prompt tokens run in one step. In float32 prompts are always cut at the same places, so that
+    neighbours change nothing; otherwise the cuts follow the measured pace, so that answers under way hardly wait.
+    `hook` is for tests (see `engine.Hook`).
     """
 
     def __init__(
-        self, name: str, checkpoint: Checkpoint, *, dtype: str, slots: int, context: int, prompt: int,
-        prefill_chunk: int, threads: int, sample: Sample, hook: Hook | None = None,
+        self, name: str, checkpoint: Checkpoint, device: Device, *, dtype: str, slots: int, context: int, prompt: int,
+        prefill_chunk: int, sample: Sample, hook: Hook | None = None,
     ) -> None:  # fmt: skip
-        self.name, self.checkpoint = name, checkpoint
+        self.name, self.checkpoint, self._device = name, checkpoint, device
         self._dtype, self._slots, self._context, self._prompt = dtype, slots, context, prompt
-        self._prefill_chunk, self._threads, self._sample, self._hook = prefill_chunk, threads, sample, hook
+        self._prefill_chunk, self._sample, self._hook = prefill_chunk, sample, hook
         self._engine: Engine | None = None
 
     def load(self, progress: Progress) -> None:
@@ -53,8 +54,8 @@ class Generate:
             return made
 
         engine = Engine(
-            self.name, model, slots=self._slots, prefill_chunk=self._prefill_chunk,
-            steady=self._dtype == "float32", threads=self._threads, sample=self._sample, hook=self._hook,
+            self.name, model, self._device, slots=self._slots, prefill_chunk=self._prefill_chunk,
+            steady=self._dtype == "float32", sample=self._sample, hook=self._hook,
         )  # fmt: skip
         engine.start()
         self._engine = engine
@@ -66,7 +67,7 @@ class Generate:
 
     @property
     def model(self) -> LanguageModel:
-        """The loaded model, which the engine's thread alone may run while it has requests."""
+        """The loaded model, which the device's thread alone may run while it has requests."""
         assert self._engine is not None, "asked for before it was loaded"
         return self._engine.model
 

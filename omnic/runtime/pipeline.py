@@ -33,9 +33,9 @@ class Build:
         """Raises manifest.ManifestError."""
         return cls(path, manifest.read(path))
 
-    def device(self, name: str) -> Device:
-        """The thread that does the work of a device, which all stages placed there share."""
-        return self.devices.setdefault(name, Device(name))
+    def device(self, name: str, threads: int = 0) -> Device:
+        """The thread that does the work of a device, which all stages placed there share; `threads` as `Device`."""
+        return self.devices.setdefault(name, Device(name, threads))
 
     def checkpoint(self, model: str) -> Checkpoint:
         """Where a model of the manifest lies on this machine. Raises weights.Missing, which names the part."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from omnic.manifest import File, Model
 from omnic.runtime.decode import Decode
+from omnic.runtime.device import Device
 from omnic.runtime.flow import Flow
 from omnic.runtime.generate import Generate
 from omnic.runtime.sampling import draw, keep_top_p, scale
@@ -27,7 +28,8 @@ def sample(logits: Any, rows: Any) -> Any:
 
 async def main(plan: dict[str, Any]) -> dict[str, Any]:
     models = {m["name"]: Model(**m | {"files": tuple(File(**f) for f in m["files"])}) for m in plan["models"]}
-    think = Generate("think", locate(models["lm"], Path()), sample=sample, **plan["think"])
+    device = Device("cpu", plan["think"].pop("threads"))
+    think = Generate("think", locate(models["lm"], Path()), device, sample=sample, **plan["think"])
     speak = Decode("speak", locate(models["voice"], Path()), part="synthesize", **plan["speak"])
     for stage in (think, speak):
         stage.load(lambda *_: None)

@@ -17,6 +17,7 @@ from torch import Tensor
 from omnic.catalog.resolve import ModelSource, resolve
 from omnic.manifest import Model
 from omnic.runtime import families
+from omnic.runtime.device import Device
 from omnic.runtime.flow import Finished, Flow
 from omnic.runtime.generate import Generate, Rows
 from omnic.runtime.language import Span
@@ -29,7 +30,7 @@ TINY: Mapping[str, Any] = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 2048,
 }  # fmt: skip
 SETTINGS: Mapping[str, Any] = {
-    "dtype": "float32", "slots": 4, "context": 256, "prompt": 192, "prefill_chunk": 16, "threads": 1,
+    "dtype": "float32", "slots": 4, "context": 256, "prompt": 192, "prefill_chunk": 16,
 }  # fmt: skip
 
 
@@ -56,12 +57,14 @@ def tiny(family: str = "llama", **options: Any) -> Checkpoint:
 @contextmanager
 def loaded(checkpoint: Checkpoint, **settings: Any) -> Iterator[Generate]:
     """A stage at work, closed afterwards."""
-    stage = Generate("think", checkpoint, **{**SETTINGS, "sample": sample, **settings})
-    stage.load(lambda name, done, total: None)
+    device = Device("cpu", threads=1)
+    stage = Generate("think", checkpoint, device, **{**SETTINGS, "sample": sample, **settings})
     try:
+        stage.load(lambda name, done, total: None)
         yield stage
     finally:
         asyncio.run(stage.close())
+        device.close()
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def test_one_call_to_the_event_loop_a_step_delivers_to_all(parrot: Parrot) -> No
         original = loop.call_soon_threadsafe
 
         def counted(callback: Any, *args: Any, **options: Any) -> Any:
-            if threading.current_thread().name == "omnic think":
+            if threading.current_thread().name == "omnic cpu":
                 calls.append(len(args[0]))
             return original(callback, *args, **options)
 
@@ -462,7 +462,7 @@ def test_a_model_that_fails_on_its_first_step_fails_to_load(parrot: Parrot, monk
         pass
 
 
-def test_closing_ends_the_thread_and_fails_what_runs(parrot: Parrot) -> None:
+def test_closing_fails_what_runs_and_leaves_no_thread(parrot: Parrot) -> None:
     threads = threading.active_count()
     with loaded(PARROT, hook=lambda step: time.sleep(0.01)) as stage:
 

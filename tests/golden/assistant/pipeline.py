@@ -46,12 +46,12 @@ class Assistant(Pipeline):
             Generate(
                 "think",
                 build.checkpoint("lm"),
+                build.device("cpu"),
                 dtype="bfloat16",
                 slots=8,
                 context=3072,
                 prompt=2048,
                 prefill_chunk=64,
-                threads=0,
                 sample=sample_think,
             )
         )

@@ -44,12 +44,12 @@ class Relay(Pipeline):
             Generate(
                 "think",
                 build.checkpoint("lm"),
+                build.device("cpu"),
                 dtype="bfloat16",
                 slots=8,
                 context=320,
                 prompt=256,
                 prefill_chunk=64,
-                threads=0,
                 sample=sample_think,
             )
         )
