@@ -18,7 +18,10 @@ from omnic.contract.files import File
 
 FAMILIES = {
     # class of the pipeline in model_index.json: the family that knows it
+    "FluxPipeline": "flux",
     "QwenImagePipeline": "qwen_image",
+    "WanImageToVideoPipeline": "wan",
+    "WanPipeline": "wan",
 }
 _FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -35,13 +38,15 @@ class Component:
     stored: str = "F32"  # the dtype that most elements are stored in
     tensors: Mapping[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
-    def elements(self, *prefixes: str, without: tuple[str, ...] = ()) -> int:
+    def elements(self, *prefixes: str, without: tuple[str, ...] = (), within: tuple[str, ...] = ()) -> int:
         """Elements of the tensors whose names begin with one of `prefixes` (any, if none are given) and with none of
-        `without`."""
+        `without`; with `within`, of those that have one of these between the dots of their names."""
         return sum(
             count * prod(shape)
             for name, (count, shape) in self.tensors.items()
-            if (not prefixes or name.startswith(prefixes)) and not (without and name.startswith(without))
+            if (not prefixes or name.startswith(prefixes))
+            and not (without and name.startswith(without))
+            and (not within or not set(within).isdisjoint(name.split(".")))
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from omnic.catalog.diffusers import Component, Index
 from omnic.catalog.part import Cost, Key, Part, Port, WeightGroup
 from omnic.contract.domains import Range
@@ -12,18 +14,27 @@ WIDTHS = {"bf16": 2, "fp32": 4}
 _PROCESS_BYTES = 300 << 20  # torch, transformers and diffusers once a component is loaded; measured on a CPU
 _HELD = {"F32": "fp32", "F64": "fp32"}  # anything else is held in bf16 unless asked for
 
+_NONE: Mapping[str, int] = {}
+WHOLE, FRAMES = ("whole",), ("chunk", "whole")
+"""How latents flow: at once, or also some frames at a time."""
 
 def costs(
-    groups: dict[str, int], stored: str, activation: str = "0", latents: str = "0"
+    groups: dict[str, int], stored: str, activation: str = "0", latents: str = "0", float32: Mapping[str, int] = _NONE
 ) -> tuple[tuple[str, Cost], ...]:
-    """Costs by precision, the stored one first. `groups` are elements by name; `activation` is bytes at one byte an
-    element, `latents` the bytes that a request keeps from step to step."""
+    """Costs by precision, the stored one first. `groups` are elements by name, and `float32` those of them that stay
+    so in any precision; `activation` is bytes at one byte an element, `latents` the bytes that a request keeps from
+    step to step."""
     first = _HELD.get(stored, "bf16")
     return tuple(
+
+    def held(name: str, elements: int, width: int) -> WeightGroup:
+        wide = float32.get(name, 0)
+        return WeightGroup(name, (elements - wide) * width + wide * WIDTHS["fp32"])
+
         (
             precision,
             Cost(
-                weights=tuple(WeightGroup(name, elements * WIDTHS[precision]) for name, elements in groups.items()),
+                weights=tuple(held(name, elements, WIDTHS[precision]) for name, elements in groups.items()),
                 activation_bytes=parse(f"{WIDTHS[precision]} * ({activation}) + {latents}"),
                 process_bytes=_PROCESS_BYTES,
             ),
@@ -55,15 +66,18 @@ def text_encoder(
 def denoiser(
     index: Index, component: Component, inputs: tuple[Port, ...], latents: Type, keys: tuple[Key, ...],
     activation: str, latent_bytes: str, *, groups: dict[str, int] | None = None, output: str = "latents",
-    more: tuple[Port, ...] = (),
+    more: tuple[Port, ...] = (), stored: str | None = None, float32: Mapping[str, int] = _NONE,
+    streams: tuple[str, ...] = WHOLE,
 ) -> Part:  # fmt: skip
-    """The iterative part. `activation` is elements of one forward; `latent_bytes` what a request in work keeps."""
-    priced = costs(groups or {component.name: component.elements()}, component.stored, activation, latent_bytes)
+    """The iterative part. `activation` is elements of one forward; `latent_bytes` what a request in work keeps.
+    `stored` is what it was released to run in, where that is not what its file holds."""
+    groups = groups or {component.name: component.elements()}
+    priced = costs(groups, stored or component.stored, activation, latent_bytes, float32)
     return Part(
         "denoiser",
         "denoise",
         inputs=inputs,
-        outputs=(Port(output, latents, origin=index.where), *more),
+        outputs=(Port(output, latents, streams=streams, origin=index.where), *more),
         keys=keys,
         cost=priced[0][1],
         costs=priced,
@@ -72,23 +86,40 @@ def denoiser(
 
 
 def vae_decode(index: Index, latents: Type, output: Port, activation: str, *, component: str = "vae",
-               name: str = "vae_decode", port: str = "latents") -> Part:  # fmt: skip
+               name: str = "vae_decode", port: str = "latents", keys: tuple[Key, ...] = (),
+               streams: tuple[str, ...] = WHOLE) -> Part:  # fmt: skip
     """Latents to a picture, a video or sound. The encoder's weights are not loaded."""
     held = index[component]
     priced = costs({component: held.elements(without=("encoder.", "quant_conv."))}, held.stored, activation)
     return Part(
         name,
         "transform",
-        inputs=(Port(port, latents, origin=index.where),),
+        inputs=(Port(port, latents, streams=streams, origin=index.where),),
         outputs=(output,),
         cost=priced[0][1],
         costs=priced,
+        keys=keys,
         doc=f"latents to {output.type.kind}",
     )
 
 
 def vae_encode(index: Index, latents: Type, keys: tuple[Key, ...], activation: str, *, component: str = "vae",
                name: str = "vae_encode") -> Part:  # fmt: skip
+def video_decode(index: Index, latents: Type, fps: int) -> Part:
+    """Latents to a video, by a causal VAE: it comes some frames at a time."""
+    activation = f"size_high * {DECODED * pixel_width(index['vae'])}"
+    return vae_decode(index, latents, video(index, fps), activation, streams=FRAMES)
+
+
+DECODED = 12  # elements a pixel that decoding one frame of latents holds at once, in multiples of `pixel_width`
+
+
+def pixel_width(vae: Component) -> int:
+    """Channels of a causal VAE where it works on whole pixels; one that takes them in patches has fewer of a pixel."""
+    base = vae.config.get("decoder_base_dim") or vae.config["base_dim"]
+    return int(base) // int(vae.config.get("patch_size") or 1) ** 2
+
+
     """A picture, brought to the size of what is made, to latents. The decoder's weights are not loaded."""
     held = index[component]
     priced = costs({component: held.elements(without=("decoder.", "post_quant_conv."))}, held.stored, activation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -108,10 +108,23 @@ class Denoiser(Protocol):
 
 
 class Transform(Protocol):
-    """A part of one forward a request: an encoder, a VAE. Called on the device's thread."""
+    """A part that makes something once a request: an encoder, a VAE. Called on the device's thread."""
 
-    def run(self, ask: Ask) -> Mapping[str, Any]:
-        """The values of the output ports. Raises RequestError for what a request cannot have."""
+    def run(self, ask: Ask) -> Mapping[str, Any] | Iterator[Mapping[str, Any]]:
+        """The values of the output ports. Work that takes long comes in parts, between which others have their turn:
+        each gives what it has made for ports, which may be nothing. Raises RequestError for what a request cannot
+        have."""
+        ...
+
+
+class Streamed(Transform, Protocol):
+    """A transform that can also take what comes at the port `streams` piece by piece."""
+
+    streams: str
+
+    def begin(self, ask: Ask) -> Callable[[Any], Mapping[str, Any]]:
+        """What is called with each piece, in order, and gives what is made of it for the output ports. `ask` lacks the
+        port `streams`. Raises RequestError."""
         ...
 
 

@@ -1,9 +1,10 @@
-"""Stages of one forward a request: text encoders, VAEs."""
+"""Stages that make something once a request, at once or in pieces: text encoders, VAEs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +22,9 @@ T = TypeVar("T")
 class Forward:
     """A part of a model that runs once a request. Satisfies `stage.Stage`.
 
-    `inputs` and `outputs` name its ports; every other argument of `start` is a setting.
+    `inputs` and `outputs` name its ports; every other argument of `start` is a setting. Long work, and what comes over
+    an edge that is cut into pieces, is a call of the device for each part of it: other work goes on in between, and a
+    request that is cancelled stops there.
     """
 
     def __init__(
@@ -62,14 +65,50 @@ class Forward:
         return dict(self._totals)
 
     async def _serve(self, flow: Flow, given: Mapping[str, Any], ports: Mapping[str, Port]) -> None:
-        assert self._transform is not None
-        transform = self._transform
-        ask = await asked(flow, given, self._inputs)
-        seconds, found = await self._device.run(lambda: timed(lambda: transform.run(ask)))
-        flow.report.stages[self.name] = {"seconds": seconds}
+        report = flow.report.stages[self.name] = {"seconds": 0.0}
+        streamed = self._streamed(given)
+        rest = {name: value for name, value in given.items() if name != streamed}
+        ask = await asked(flow, rest, tuple(name for name in self._inputs if name != streamed))
+        made = self._whole(ask, report) if streamed is None else self._pieces(ask, given[streamed], report, ports)
+        async with aclosing(made) as parts:
+            async for values in parts:
+                for name, value in values.items():
+                    ports[name].send(value)
         self._totals["requests"] += 1
+        for port in ports.values():
+            port.close()
+
+    def _streamed(self, given: Mapping[str, Any]) -> str | None:
+        """The port at which this request's input comes in pieces."""
+        name: str | None = getattr(self._transform, "streams", None)
+        edge = given.get(name) if name else None
+        return name if isinstance(edge, Channel) and edge.segmenter is not None else None
+
+    async def _whole(self, ask: Ask, report: dict[str, float]) -> AsyncGenerator[Mapping[str, Any], None]:
+        assert self._transform is not None
+        found = await self._timed(report, partial(self._transform.run, ask))
+        if not isinstance(found, Iterator):
+            yield found
+            return
+        while (values := await self._timed(report, partial(next, found, None))) is not None:
+            yield values
+
+    async def _pieces(
+        self, ask: Ask, pieces: Channel[Any], report: dict[str, float], ports: Mapping[str, Port]
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """One call of the device a piece, once those who read can take what it gives."""
+        transform: Any = self._transform
+        push = await self._timed(report, partial(transform.begin, ask))
+        async for piece in pieces:
+            for port in ports.values():
+                await port.room()
+            yield await self._timed(report, partial(push, piece))
+
+    async def _timed(self, report: dict[str, float], work: Callable[[], T]) -> T:
+        seconds, found = await self._device.run(lambda: timed(work))
+        report["seconds"] += seconds
         self._totals["busy_seconds"] += seconds
-        give(ports, found)
+        return found
 
 
 async def asked(flow: Flow, given: Mapping[str, Any], inputs: tuple[str, ...]) -> Ask:

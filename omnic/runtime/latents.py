@@ -27,7 +27,8 @@ def unpacked(x: Tensor, height: int, width: int, patch: int = 2) -> Tensor:
 
 
 def standardised(x: Tensor, config: Mapping[str, Any]) -> Tensor:
-    """A VAE's latents [B, C, F, H, W] as transformers see them: by `latents_mean` and `latents_std` of its config."""
+    """A VAE's latents [B, C, …] as transformers see them, by its config: `latents_mean` and `latents_std` of each
+    channel, or one `shift_factor` for all; and `scaling_factor`."""
     mean, std = _statistics(x, config)
     return (x - mean) / std
 
@@ -40,8 +41,11 @@ def restored(x: Tensor, config: Mapping[str, Any]) -> Tensor:
 
 def _statistics(x: Tensor, config: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     shape = (1, -1, *(1,) * (x.ndim - 2))
-    mean, std = (torch.tensor(config[name], dtype=x.dtype, device=x.device) for name in ("latents_mean", "latents_std"))
-    return mean.view(shape), std.view(shape)
+    mean, std = (
+        torch.tensor(found if (found := config.get(name)) is not None else [other], dtype=x.dtype, device=x.device)
+        for name, other in (("latents_mean", config.get("shift_factor") or 0.0), ("latents_std", 1.0))
+    )
+    return mean.view(shape), std.view(shape) / (config.get("scaling_factor") or 1.0)
 
 
 def padded(states: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -22,14 +22,16 @@ def filled(
     """The module that `build` makes, in `dtype`, with every parameter and saved buffer read from `source`.
 
     It is built on the meta device, so that no weight is made only to be overwritten; buffers that are not saved
-    (tables computed from the config) are made for real. Parts whose names begin with one of `skip` are left empty,
-    and cannot be used. Raises Damaged if `source` lacks a tensor.
+    (tables computed from the config) are made for real. What a class of diffusers wants in float32 stays so. Parts
+    whose names begin with one of `skip` are left empty, and cannot be used. Raises Damaged if `source` lacks a tensor.
     """
     module = build_empty(build)
     tied = _tied(module)
+    wide = _float32(module)
     state = module.state_dict(keep_vars=True)
     wanted = {name: t for name, t in state.items() if name not in tied and not (skip and name.startswith(skip))}
-    total = sum(tensor.numel() * _width(tensor, dtype) for tensor in wanted.values())
+    dtypes = {name: torch.float32 if not wide.isdisjoint(name.split(".")) else dtype for name in wanted}
+    total = sum(tensor.numel() * _width(tensor, dtypes[name]) for name, tensor in wanted.items())
     done, shared = 0, dict[int, torch.Tensor]()
     for name, tensor in wanted.items():
         if id(tensor) in shared:
@@ -37,7 +39,7 @@ def filled(
             continue
         if name not in source:
             raise Damaged(f"the checkpoint lacks `{name}`")
-        held = torch.empty(tensor.shape, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
+        held = torch.empty(tensor.shape, dtype=dtypes[name] if tensor.is_floating_point() else tensor.dtype)
         source.read(name, held)
         shared[id(tensor)] = held
         _put(module, name, held)
@@ -52,6 +54,12 @@ def _tied(module: nn.Module) -> dict[str, str]:
     """Weights that transformers takes from another tensor of the same module, by name."""
     names = getattr(module, "_tied_weights_keys", None)
     return dict(names) if isinstance(names, dict) else {}
+
+
+def _float32(module: nn.Module) -> set[str]:
+    """Parts of names whose tensors a class of diffusers keeps in float32. (transformers means another thing by it.)"""
+    diffusers = type(module).__module__.startswith("diffusers.")
+    return set(getattr(module, "_keep_in_fp32_modules", None) or ()) if diffusers else set()
 
 
 def build_empty(build: Callable[[], nn.Module]) -> nn.Module:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,3 +20,37 @@ def within(ids: Sequence[int], longest: int, text: str, field: str) -> Tensor:
     if len(ids) > longest:
         raise RequestError(f"the text is {len(ids)} tokens long; its encoder takes {longest}", field)
     return torch.tensor([list(ids)])
+
+
+def padded(tokenizer: Any, text: str, longest: int, field: str, *, written: str | None = None) -> tuple[Tensor, Tensor]:
+    """Token ids, special ones included, filled up to `longest` with the tokenizer's padding, and the mask of what is
+    none: both [1, longest]. `written` is the text with its template around it. Raises RequestError as `within` does."""
+    within(tokenizer(text if written is None else written)["input_ids"], longest, text, field)
+    return _filled(tokenizer, text if written is None else written, longest)
+
+
+def clip_ids(tokenizer: Any, text: str, longest: int, field: str, *, cut: bool) -> Tensor:
+    """Token ids for a text model of CLIP, [1, longest]: between begin and end, then padding, all of which it attends
+    to. With `cut`, what goes beyond is left out: for CLIP beside an encoder that reads the whole. Raises RequestError
+    as `within` does."""
+    if not cut:
+        within(tokenizer(text)["input_ids"], longest, text, field)
+    return _filled(tokenizer, text, longest)[0]
+
+
+def in_turns(tokenizer: Any, messages: Sequence[dict[str, Any]], **options: Any) -> str:
+    """A conversation as the checkpoint's chat template writes it, up to where the model answers."""
+    text: str = tokenizer.apply_chat_template(messages, tokenize=False, **options)
+    return text
+
+
+def _filled(tokenizer: Any, text: str, longest: int) -> tuple[Tensor, Tensor]:
+    batch = tokenizer(text, padding="max_length", max_length=longest, truncation=True, return_tensors="pt")
+    return batch["input_ids"], batch["attention_mask"]
+
+
+def cleaned(text: str) -> str:
+    """Text without what spoils tokens: broken encodings mended, HTML entities and runs of blanks resolved."""
+    from ftfy import fix_text
+
+    return " ".join(html.unescape(html.unescape(fix_text(text))).split())

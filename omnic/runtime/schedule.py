@@ -39,6 +39,7 @@ class Schedule:
         if hasattr(self._scheduler, "set_begin_index"):
             self._scheduler.set_begin_index(0)
         self.timesteps: Tensor = self._scheduler.timesteps
+        self._asked = steps
         self._takes_generator = "generator" in inspect.signature(self._scheduler.step).parameters
 
     def __len__(self) -> int:
@@ -57,10 +58,16 @@ class Schedule:
     def config(self) -> Mapping[str, Any]:
         return self._scheduler.config  # type: ignore[no-any-return]
 
-    def begin_at(self, index: int) -> None:
-        """Leaves out the first `index` steps: a picture is changed rather than made."""
+    def begin_at(self, steps: int) -> None:
+        """Leaves out the first `steps` of those asked for: a picture is changed rather than made."""
+        index = steps * int(getattr(self._scheduler, "order", 1))  # some schedulers take a step in two
         self.timesteps = self.timesteps[index:]
         self._scheduler.set_begin_index(index)
+
+    @property
+    def asked(self) -> int:
+        """How many steps were asked for."""
+        return self._asked
 
     def noised(self, clean: Tensor, noise: Tensor) -> Tensor:
         """`clean` with as much of `noise` as belongs to the first step."""
@@ -103,26 +110,38 @@ def even_sigmas(steps: int) -> Sequence[float]:
     return np.linspace(1.0, 1 / steps, steps)  # type: ignore[return-value]  # what diffusers takes
 
 
+def flowing(config: Mapping[str, Any], steps: int, tokens: int) -> Schedule:
+    """The schedule of most flow matching models: sigmas spread evenly, then shifted by the number of latent tokens
+    where the scheduler's config asks for that."""
+    return Schedule(config, steps, sigmas=even_sigmas(steps), mu=shift_of(tokens, config))
+
+
 def started(
     schedule: Schedule,
     shape: Sequence[int],
     generator: Generator,
     ask: Ask,
     pack: Callable[[Tensor], Tensor] = lambda x: x,
+    *,
+    whole: bool = False,
 ) -> Tensor:
     """Where a request begins: noise of `shape`, packed; or, with latents at the port `latents`, those of its picture
     with as much noise as `strength` asks for, in which case `schedule` leaves out its first steps.
 
-    The noise goes on where the encoder of the picture stopped drawing. Raises RequestError for a strength so small
-    that no step is left.
+    Where strength asks for a fraction of a step, that step is taken, unless `whole`. The noise goes on where the
+    encoder of the picture stopped drawing. Raises RequestError for a strength so small that no step is left, or one
+    below 1 without a picture.
     """
     given = ask.inputs.get("latents")
     if given is None:
+        if float(ask.settings.get("strength", 1.0)) != 1.0:
+            raise RequestError("strength is how much of a picture to change, and none was given", "strength")
         return pack(noise(shape, generator)) * schedule.first_sigma
     if (state := given.facts.get("drawn")) is not None:
         generator.set_state(state)
-    strength, count = float(ask.settings["strength"]), len(schedule)
-    left_out = int(count - min(count * strength, count))
+    strength, count = float(ask.settings["strength"]), schedule.asked
+    taken = min(count * strength, count)
+    left_out = count - int(taken) if whole else int(count - taken)
     if left_out == count:
         raise RequestError(f"strength {strength:g} of {count} steps leaves none to take", "strength")
     schedule.begin_at(left_out)

@@ -46,10 +46,8 @@ class Codec:
 
     @classmethod
     def made_up(cls, vocabulary: int, stop_ids: Iterable[int] = ()) -> Codec:
-        """For a model with random weights: `made_up(vocabulary)`, with a chat template."""
-        tokenizer = made_up(vocabulary)
-        tokenizer.chat_template = _TEMPLATE
-        return cls(tokenizer, stop_ids)
+        """For a model with random weights."""
+        return cls(made_up(vocabulary), stop_ids)
 
     def prompt(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """The tokens of a conversation, up to where the model answers. Raises RequestError."""
@@ -81,9 +79,9 @@ class Codec:
 
 
 def made_up(vocabulary: int) -> Any:
-    """A tokenizer of transformers for random weights: byte-level BPE whose tokens are three marks, the bytes, and
-    made-up words of small letters, as many as `vocabulary` has room for. Raises Damaged below 259, which marks and
-    bytes need."""
+    """A tokenizer of transformers for random weights, with a chat template: byte-level BPE whose tokens are three
+    marks, the bytes, and made-up words of small letters, as many as `vocabulary` has room for. Raises Damaged below
+    259, which marks and bytes need."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -98,7 +96,9 @@ def made_up(vocabulary: int) -> Any:
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(mark, special=True) for mark in _MARKS])
     make: Any = PreTrainedTokenizerFast  # transformers leaves it untyped
-    return make(tokenizer_object=backend, eos_token=_MARKS[2], pad_token=_MARKS[0])
+    made = make(tokenizer_object=backend, eos_token=_MARKS[2], pad_token=_MARKS[0])
+    made.chat_template = _TEMPLATE
+    return made
 
 
 def _words() -> Iterator[str]:

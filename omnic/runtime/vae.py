@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from omnic.expr import Size
 from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Latents
 from omnic.runtime.latents import restored, standardised
@@ -18,45 +17,44 @@ _ENCODES = ("encoder.", "quant_conv.")
 _DECODES = ("decoder.", "post_quant_conv.")
 
 
-class VideoVae:
-    """A causal video VAE (Wan, Qwen-Image), whose latents are standardised by mean and deviation of each channel."""
+class KlVae:
+    """A VAE of single pictures (`AutoencoderKL`), whose latents are scaled by its config."""
 
     def __init__(self, components: Components, name: str = "vae") -> None:
         self._components, self._name = components, name
         self.config = components.config(name)
 
-    def decoder(self, kind: str) -> VideoDecoder:
-        """Latents to a picture (`image`) or a video (`video`)."""
-        return VideoDecoder(self._components.module(self._name, skip=_ENCODES), self.config, kind)
+    def decoder(self) -> KlDecoder:
+        return KlDecoder(self._components.module(self._name, skip=_ENCODES), self.config)
 
-    def encoder(self) -> VideoEncoder:
-        return VideoEncoder(self._components.module(self._name, skip=_DECODES), self.config)
+    def encoder(self) -> KlEncoder:
+        return KlEncoder(self._components.module(self._name, skip=_DECODES), self.config)
 
 
-class VideoDecoder:
-    """Satisfies `diffusion.Transform`."""
+class KlDecoder:
+    """Latents to a picture. Satisfies `diffusion.Transform`."""
 
-    def __init__(self, vae: torch.nn.Module, config: Mapping[str, Any], kind: str) -> None:
+    def __init__(self, vae: torch.nn.Module, config: Mapping[str, Any]) -> None:
         self._vae: Any = vae
-        self._config, self._kind = config, kind
+        self._config = config
         self._dtype = next(p.dtype for p in vae.parameters() if not p.is_meta)
 
     def run(self, ask: Ask) -> Mapping[str, Any]:
         latents: Latents = ask.inputs["latents"]
-        pictures = self.decode(latents.values)[0]
-        if self._kind == "image":
-            return {"image": to_pixels(pictures[:, 0])}
-        import numpy as np
-
-        return {"video": np.stack([to_pixels(frame) for frame in pictures.unbind(1)])}
+        return {"image": to_pixels(self.decode(latents.values)[0])}
 
     def decode(self, latents: Tensor) -> Tensor:
-        """[1, C, F, h, w] -> [1, 3, frames, H, W] in -1..1."""
-        decoded: Tensor = self._vae.decode(restored(latents.to(self._dtype), self._config), return_dict=False)[0]
+        """[1, C, h, w] -> [1, 3, H, W] in -1..1."""
+        restored = self.restored(latents).to(self._dtype)
+        decoded: Tensor = self._vae.decode(restored, return_dict=False)[0]
         return decoded
 
+    def restored(self, latents: Tensor) -> Tensor:
+        """Latents as the VAE made them."""
+        return restored(latents, self._config)
 
-class VideoEncoder:
+
+class KlEncoder:
     """A picture, resized to the `size` of what is made, to latents. Satisfies `diffusion.Transform`."""
 
     def __init__(self, vae: torch.nn.Module, config: Mapping[str, Any]) -> None:
@@ -65,9 +63,7 @@ class VideoEncoder:
         self._dtype = next(p.dtype for p in vae.parameters() if not p.is_meta)
 
     def run(self, ask: Ask) -> Mapping[str, Any]:
-        size: Size = ask.settings["size"]
         generator = ask.generator()
-        pixels = from_pixels(ask.inputs["image"], size)[:, :, None].to(self._dtype)
-        found = self._vae.encode(pixels).latent_dist.sample(generator)
-        latents = standardised(found, self._config).float()
-        return {"latents": Latents(latents, {"drawn": generator.get_state()})}
+        pixels = from_pixels(ask.inputs["image"], ask.settings["size"]).to(self._dtype)
+        found = self._vae.encode(pixels).latent_dist.sample(generator).float()
+        return {"latents": Latents(standardised(found, self._config), {"drawn": generator.get_state()})}

@@ -17,7 +17,7 @@ from omnic.runtime.latents import packed, padded, unpacked
 from omnic.runtime.prompts import within
 from omnic.runtime.schedule import Schedule, even_sigmas, shift_of, started
 from omnic.runtime.tensors import Loaded
-from omnic.runtime.vae import VideoVae
+from omnic.runtime.video_vae import VideoVae
 from omnic.runtime.weights import Checkpoint
 
 _TOKENS = 1024
@@ -36,7 +36,7 @@ def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoi
         case "denoiser":
             return Painter(components)
         case "vae_decode":
-            return VideoVae(components).decoder("image")
+            return VideoVae(components).pictures()
         case "vae_encode":
             return VideoVae(components).encoder()
     raise AssertionError(part)

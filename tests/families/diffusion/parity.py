@@ -13,11 +13,9 @@ from omnic.catalog.resolve import ModelSource, resolve
 from omnic.runtime import families
 from omnic.runtime.components import built
 from omnic.runtime.diffusion import Ask, Job, advance, predict
-from omnic.runtime.text import made_up
 from omnic.runtime.weights import Checkpoint
 from tests.families.diffusion.fixtures import Fixture
-
-WORDS = 400  # of the made-up tokenizers
+from tests.families.diffusion.tokenizers import tokenizer
 
 
 class Pair:
@@ -46,7 +44,7 @@ class Pair:
     @staticmethod
     def _component(held: Any) -> Any:
         if "Tokenizer" in held.kind:
-            return made_up(WORDS)
+            return tokenizer(held.kind)
         if held.kind.endswith("Scheduler"):
             import diffusers
 
@@ -64,9 +62,10 @@ class Pair:
         return self._parts[name]
 
     def run(self, part: str, inputs: Mapping[str, Any], seed: int = 0, **settings: Any) -> Any:
-        """What a transform gives."""
+        """What a transform gives, in the end."""
         with torch.inference_mode():
-            return self.part(part).run(Ask(seed, inputs, settings))
+            found = self.part(part).run(Ask(seed, inputs, settings))
+            return found if isinstance(found, Mapping) else {name: v for part in found for name, v in part.items()}
 
     def prepared(self, inputs: Mapping[str, Any], seed: int = 0, **settings: Any) -> Job:
         with torch.inference_mode():
