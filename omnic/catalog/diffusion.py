@@ -12,11 +12,12 @@ from omnic.expr import Quantity, Size, parse
 
 WIDTHS = {"bf16": 2, "fp32": 4}
 _PROCESS_BYTES = 300 << 20  # torch, transformers and diffusers once a component is loaded; measured on a CPU
+_UNUSED = ("bn.num_batches_tracked",)  # saved with a module and never read
 _HELD = {"F32": "fp32", "F64": "fp32"}  # anything else is held in bf16 unless asked for
-
 _NONE: Mapping[str, int] = {}
 WHOLE, FRAMES = ("whole",), ("chunk", "whole")
 """How latents flow: at once, or also some frames at a time."""
+
 
 def costs(
     groups: dict[str, int], stored: str, activation: str = "0", latents: str = "0", float32: Mapping[str, int] = _NONE
@@ -25,12 +26,12 @@ def costs(
     so in any precision; `activation` is bytes at one byte an element, `latents` the bytes that a request keeps from
     step to step."""
     first = _HELD.get(stored, "bf16")
-    return tuple(
 
     def held(name: str, elements: int, width: int) -> WeightGroup:
         wide = float32.get(name, 0)
         return WeightGroup(name, (elements - wide) * width + wide * WIDTHS["fp32"])
 
+    return tuple(
         (
             precision,
             Cost(
@@ -90,21 +91,20 @@ def vae_decode(index: Index, latents: Type, output: Port, activation: str, *, co
                streams: tuple[str, ...] = WHOLE) -> Part:  # fmt: skip
     """Latents to a picture, a video or sound. The encoder's weights are not loaded."""
     held = index[component]
-    priced = costs({component: held.elements(without=("encoder.", "quant_conv."))}, held.stored, activation)
+    groups = {component: held.elements(without=("encoder.", "quant_conv.", *_UNUSED))}
+    priced = costs(groups, held.stored, activation)
     return Part(
         name,
         "transform",
         inputs=(Port(port, latents, streams=streams, origin=index.where),),
         outputs=(output,),
+        keys=keys,
         cost=priced[0][1],
         costs=priced,
-        keys=keys,
         doc=f"latents to {output.type.kind}",
     )
 
 
-def vae_encode(index: Index, latents: Type, keys: tuple[Key, ...], activation: str, *, component: str = "vae",
-               name: str = "vae_encode") -> Part:  # fmt: skip
 def video_decode(index: Index, latents: Type, fps: int) -> Part:
     """Latents to a video, by a causal VAE: it comes some frames at a time."""
     activation = f"size_high * {DECODED * pixel_width(index['vae'])}"
@@ -120,9 +120,12 @@ def pixel_width(vae: Component) -> int:
     return int(base) // int(vae.config.get("patch_size") or 1) ** 2
 
 
+def vae_encode(index: Index, latents: Type, keys: tuple[Key, ...], activation: str, *, component: str = "vae",
+               name: str = "vae_encode") -> Part:  # fmt: skip
     """A picture, brought to the size of what is made, to latents. The decoder's weights are not loaded."""
     held = index[component]
-    priced = costs({component: held.elements(without=("decoder.", "post_quant_conv."))}, held.stored, activation)
+    groups = {component: held.elements(without=("decoder.", "post_quant_conv.", *_UNUSED))}
+    priced = costs(groups, held.stored, activation)
     return Part(
         name,
         "transform",
@@ -145,32 +148,33 @@ def steps(default: int, most: int = 1000) -> Key:
                field="num_inference_steps")  # fmt: skip
 
 
-def guidance(default: float, most: float = 50.0, name: str = "guidance", field: str | None = "guidance_scale") -> Key:
+def guidance(default: float, most: float = 50.0, name: str = "guidance", field: str | None = "guidance_scale",
+             doc: str = "how closely to follow the prompt; 1 adds nothing") -> Key:  # fmt: skip
     """Classifier-free guidance; 1 leaves it out."""
-    return Key(name, Type("float"), default, Range(0.0, most), "how closely to follow the prompt; 1 adds nothing",
-               field=field)  # fmt: skip
+    return Key(name, Type("float"), default, Range(0.0, most), doc, field=field)
 
 
 def size(default: Size, multiple: int, most: int = 2048, least: int | None = None) -> Key:
     """Width and height in pixels, multiples of `multiple`."""
     low = least or multiple
     return Key("size", Type("size"), default, Range(Size(low, low), Size(most, most), multiple),
-               f"width x height in pixels, multiples of {multiple}", field="size")  # fmt: skip
+               f"width x height in pixels, multiples of {multiple}", field="size", shared=True)  # fmt: skip
 
 
 def frames(default: int, multiple: int, most: int) -> Key:
     """Frames of a video: one, and `multiple` more each time."""
-    return Key("frames", Type("int"), default, Range(1, most, multiple), f"frames: {multiple}k + 1", field="num_frames")
+    return Key("frames", Type("int"), default, Range(1, most, multiple), f"frames: {multiple}k + 1",
+               field="num_frames", shared=True)  # fmt: skip
 
 
 def seed() -> Key:
     return Key("seed", Type("seed"), None, doc="the same seed gives the same result", field="seed")
 
 
-def strength() -> Key:
-    """For changing a picture that is given."""
+def strength(port: str = "latents") -> Key:
+    """For changing a picture whose latents come at `port`."""
     return Key("strength", Type("float"), 1.0, Range(0.0, 1.0),
-               "how much of the given picture to change; at 1 nothing of it is left", field="strength")  # fmt: skip
+               "how much of the given picture to change; at 1 nothing of it is left", field="strength", port=port)  # fmt: skip
 
 
 def image(index: Index) -> Port:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from omnic.contract.types import Type
 from omnic.expr import Expr, Literal
 
 STREAM_MODES = ("token", "word", "clause", "sentence", "chunk", "whole")  # finest first
+EACH = ("whole", "clause", "sentence")  # of ports that take text, or what is made of it, whole unless told otherwise
 
 
 class CatalogError(ValueError):
@@ -28,8 +29,10 @@ class CatalogError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output of a part. `streams` are the modes it can give or take, finest first.
+    """An input or output of a part. `streams` are the modes it can give or take; an edge that pins none takes the
+    first of its target's that its source gives, so the finest come first where finer is better.
 
+    With `follows`, an output gives one value for each that comes at that input, in the mode in which they come.
     With `type_key`, the argument of the type is the value of that key of the stage: `std.resample { rate = 16kHz }`
     gives `audio<16kHz>` (`Part.with_types` writes it in).
     """
@@ -41,6 +44,7 @@ class Port:
     feedback: bool = False  # may close a cycle
     origin: str = ""  # where the numbers in its type were read
     type_key: str | None = None
+    follows: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Key:
     now: Domain | None = None
     later: str | None = None
     required: bool = False  # has no default
+    shared: bool = False  # all stages of one model go by one value: left out, it is what another of them has
+    port: str | None = None  # it counts only where this input of the stage is wired
 
     def fits(self, kind: str) -> bool:
         """Whether a stage of `kind` has this key."""
@@ -138,6 +144,10 @@ class Part:
 
     def key(self, name: str) -> Key | None:
         return next((k for k in self.keys if k.name == name), None)
+
+    def wired(self, ports: Collection[str]) -> Part:
+        """This part where these inputs are wired: without the keys that count only beside others."""
+        return replace(self, keys=tuple(k for k in self.keys if k.port is None or k.port in ports))
 
     def with_types(self, values: Mapping[str, Any]) -> Part:
         """This part with the types that depend on keys written in; `values` are the stage's keys."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -154,6 +155,17 @@ class Pipeline:
 
     def stage(self, name: str) -> Stage:
         return next(s for s in self.stages if s.name == name)
+
+    def feeders(self, stage: Stage) -> Iterator[Stage]:
+        """The stages whose outputs reach `stage`, each once, breadth first from it."""
+        sources = {channel.name: channel.source for channel in self.channels}
+        by_name = {s.name: s for s in self.stages}
+        seen, row = {stage.name}, [stage]
+        while row:
+            fed = [sources.get(f, f).split(".", 1)[0] for s in row for _, f in s.inputs]
+            row = [by_name[name] for name in dict.fromkeys(fed) if name in by_name and name not in seen]
+            seen.update(s.name for s in row)
+            yield from row
 
     def with_stage(self, stage: Stage) -> Pipeline:
         """This pipeline with the stage of the same name replaced."""

@@ -32,7 +32,9 @@ class Context:
     parts: Mapping[str, Part]  # by stage
     sink: Sink
     visible: tuple[str, ...] | None = None  # ids on this machine of the target's devices, where it shows only some
-    domains: Mapping[str, Domain | None] = field(default_factory=dict)  # by param; `run` reads them off the pipeline
+    # what `run` reads off the pipeline
+    domains: Mapping[str, Domain | None] = field(default_factory=dict)  # by param
+    feeders: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)  # by stage: all that feed it, the next first
 
     @classmethod
     def make(cls, lowered: Lowered, *, target: str | None, sink: Sink) -> Context | None:
@@ -92,7 +94,11 @@ class Step:
 def history(passes: Iterable[Pass], pipeline: Pipeline, context: Context) -> Iterator[Step]:
     """The pipeline after each pass, up to the first that finds an error. Raises PassBroken for a fault of ours."""
     pipeline = replace(pipeline, target=context.target.name)
-    context = replace(context, domains={p.name: p.domain for p in pipeline.params})
+    context = replace(
+        context,
+        domains={p.name: p.domain for p in pipeline.params},
+        feeders={stage.name: tuple(pipeline.feeders(stage)) for stage in pipeline.stages},
+    )
     for pass_ in passes:
         pipeline = pass_.run(pipeline, context)
         if context.sink.has_errors:

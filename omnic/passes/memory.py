@@ -53,13 +53,15 @@ def _shape(stage: Stage) -> dict[str, int]:
 
 
 def _bounds(stage: Stage, context: Context) -> Iterator[tuple[str, float]]:
-    """`KEY_low` and `KEY_high` of each numeric key: the least and the most that a request can have of it."""
-    for key in context.part(stage).keys:
-        setting = get(stage.keys, key.name)
-        ends = reach(setting.value if setting is not None else key.default, key.domain, context.domains)
-        if ends is not None:
-            yield f"{key.name}_low", ends[0]
-            yield f"{key.name}_high", ends[1]
+    """`KEY_low` and `KEY_high` of each key that has a measure: the least and the most that a request can have of it.
+    What a stage has no key for, such as the size of a picture it decodes, is that of the nearest stage that feeds it."""
+    for one in (*reversed(context.feeders.get(stage.name, ())), stage):
+        for key in context.part(one).keys:
+            setting = get(one.keys, key.name)
+            ends = reach(setting.value if setting is not None else key.default, key.domain, context.domains)
+            if ends is not None:
+                yield f"{key.name}_low", ends[0]
+                yield f"{key.name}_high", ends[1]
 
 
 def process_bytes(stages: list[Stage], context: Context) -> int:

@@ -174,7 +174,9 @@ def test_a_checkpoint_that_comes_later_is_known_by_its_config(tmp_path):
     (tmp_path / "flow" / "model_index.json").write_text('{"_class_name": "KandinskyPipeline"}')
     assert refusal('path("flow")', tmp_path).id == "unknown-family"
     write_checkpoint(tmp_path / "other", TINY)
-    (tmp_path / "other" / "config.json").write_text(json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}))
+    (tmp_path / "other" / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
+    )
     assert refusal('path("other")', tmp_path).id == "unknown-family"
 
 

@@ -85,6 +85,14 @@ AGENT = Part(
     inputs=(_port("messages", "chat<text>"), _port("heard", "text", required=False, feedback=True)),
     outputs=(_port("text", "text", *TEXT),),
 )
+PAINT = Part(
+    "paint",
+    "denoise",
+    inputs=(_port("condition", "embeds<64>"), _port("start", "image", required=False)),
+    outputs=(_port("image", "image"),),
+    keys=(Key("strength", Type("float"), 1.0, Range(0.0, 1.0), "how much to change", port="start"),),
+)
+ENCODE = Part("encode", "transform", inputs=(_port("text", "text"),), outputs=(_port("embeds", "embeds<64>"),))
 DRAW = Part(
     "draw", "denoise", inputs=(_port("text", "text"),), outputs=(_port("image", "image"),), unsupported="it is slow"
 )
@@ -96,6 +104,7 @@ MODELS: dict[str, Model] = {
     'hf("example/vision")': Model("vision", "onnx", {"see": SEE, "crop": CROP}),
     'hf("example/agent")': Model("agent", "safetensors", {"agent": AGENT}),
     'path("./painter")': Model("painter", "safetensors", {"draw": DRAW}),
+    'path("./brush")': Model("brush", "safetensors", {"paint": PAINT, "encode": ENCODE}),
 }
 
 

@@ -18,6 +18,7 @@ from omnic.dsl.check.expressions import Scope, kind_of, plain, span_of
 from omnic.dsl.check.graph import check_graph
 from omnic.dsl.check.keys import narrowed
 from omnic.dsl.check.names import check_names, declared
+from omnic.dsl.check.shared import agreed
 from omnic.dsl.check.stages import Surroundings, model, stage
 from omnic.expr import Expr, Name
 
@@ -37,6 +38,7 @@ def check_pipeline(written: ast.Pipeline, around: Surroundings, sink: Sink) -> P
     stages = {
         s.name.text: stage(s, models, wired.get(s.name.text, ()), scope, around, sink) for s in _of(written, ast.Stage)
     }
+    stages = agreed(stages, sink)
     others = {name.text: what for what, name in names if what in ("model", "param")}
     ends = [item for item in written.items if isinstance(item, ast.Input | ast.Output)]
     doubtful = frozenset(e.name.text for e in ends if not types.check_type(e.type, Sink()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -107,8 +107,15 @@ def _option(name: str, value: Expr, sink: Sink) -> Any:
 # --- stages -----------------------------------------------------------------------------------------------------------
 
 
-def stage(declared: ast.Stage, models: Mapping[str, Model], scope: Scope, around: Surroundings, sink: Sink) -> Stage:
-    """A stage bound to its part, with its keys as values."""
+def stage(
+    declared: ast.Stage,
+    models: Mapping[str, Model],
+    wired: Collection[str],
+    scope: Scope,
+    around: Surroundings,
+    sink: Sink,
+) -> Stage:
+    """A stage bound to its part, with its keys as values. `wired` are those of its ports that something feeds."""
     made = _made_of(declared, models, around, sink)
     if made.part is None:
         return made
@@ -116,8 +123,12 @@ def stage(declared: ast.Stage, models: Mapping[str, Model], scope: Scope, around
         sink.error("not-supported-yet", f"`{declared.value}`: {made.part.unsupported}", span_of(declared.value))
     values = keys.values(declared.block, made, scope, sink)
     keys.required(declared, made, values, sink)
+    for value in values:
+        if value.key.port is not None and value.key.port not in wired:
+            why = f"`{value.key.name}` counts only where something feeds `{made.name}.{value.key.port}`"
+            sink.error("misplaced-key", why, value.span)
     fixed = {v.key.name: v.value for v in values if not isinstance(v.value, Expr)}
-    return made._replace(part=made.part.with_types(fixed), values=values)
+    return made._replace(part=made.part.wired(wired).with_types(fixed), values=values)
 
 
 def _made_of(declared: ast.Stage, models: Mapping[str, Model], around: Surroundings, sink: Sink) -> Stage:

@@ -1,0 +1,45 @@
+"""What the catalog says that parts weigh is what they hold once loaded, to the byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from omnic import manifest
+from omnic.catalog.diffusers import FAMILIES
+from omnic.catalog.resolve import ModelSource, resolve
+from omnic.runtime import components, families
+from omnic.runtime import modules as modules_of_torch
+from omnic.runtime.weights import Checkpoint
+
+RANDOM = {family: resolve(ModelSource("random", family), Path()) for family in dict.fromkeys(FAMILIES.values())}
+PARTS = [(family, part) for family, model in RANDOM.items() for part in model.parts]
+
+
+@pytest.mark.parametrize(("family", "part"), PARTS, ids=[".".join(one) for one in PARTS])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_weights_to_the_byte(family: str, part: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules: list[torch.nn.Module] = []
+
+    def filled(*args: Any, **options: Any) -> torch.nn.Module:
+        modules.append(modules_of_torch.filled(*args, **options))
+        return modules[-1]
+
+    monkeypatch.setattr(components, "filled", filled)
+    model = RANDOM[family]
+    held = manifest.Model("m", "random", family, model.family, model.format, model.config)
+    dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
+    loaded: list[tuple[int, int]] = []
+    families.load(family).load(Checkpoint(held, None), part, dtype, lambda *done: loaded.append(done))
+    expected = model.parts[part].cost_as(precision).weight_bytes
+    assert sum(t.nbytes for module in modules for t in _held(module)) == expected
+    assert loaded[-1] == (expected, expected)
+
+
+def _held(module: torch.nn.Module) -> list[torch.Tensor]:
+    """The tensors that a checkpoint fills, each once."""
+    found = {t.data_ptr(): t for t in module.state_dict(keep_vars=True).values() if not t.is_meta}
+    return list(found.values())

@@ -1,0 +1,94 @@
+"""The diffusion pipelines that ship: each checks and plans from its published config, and runs with random weights."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from omnic import driver
+from omnic.diagnostics import Sink
+from tests.pipelines.built import PIPELINES, running
+
+PICTURE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A pipeline, how it is made tiny (patterns replaced in its text), and a request."""
+
+    name: str
+    class_name: str
+    method: str
+    tiny: dict[str, str]
+    request: dict[str, Any]
+    output: str = "image"
+    shape: tuple[int, ...] = ()
+
+
+SHIPPED = (
+    Shipped(
+        "qwen_image",
+        "QwenImage",
+        "images_generations_image",
+        {r'hf\("Qwen/Qwen-Image"\)': 'random("qwen_image")', r"size = 1024x1024 in .*": "size = 32x48 in [32x48]"},
+        {"prompt": "a red cat", "steps": 2},
+        shape=(48, 32, 3),
+    ),
+    *(
+        Shipped(
+            name,
+            class_name,
+            method,
+            {
+                r'hf\("black-forest-labs/FLUX.1.*"\)': f'random("flux"{like})',
+                r"size = 1024x1024 in .*": "size = 32x48 in [32x48]",
+            },
+            {"prompt": "a red cat", "steps": 2, **more},
+            shape=(48, 32, 3),
+        )
+        for name, class_name, method, like, more in (
+            ("flux", "Flux", "images_generations_image", "", {"negative": "blue", "true_cfg_scale": 2.0}),
+            ("flux_schnell", "FluxSchnell", "images_generations_image", ', like = "random/flux_schnell"', {}),
+            ("flux_edit", "FluxEdit", "images_edits_image", "", {"picture": PICTURE}),
+        )
+    ),
+)
+IDS = [shipped.name for shipped in SHIPPED]
+
+
+@pytest.mark.parametrize("shipped", SHIPPED, ids=IDS)
+def test_it_plans_for_a_gpu_from_its_published_config(shipped: Shipped) -> None:
+    sink = Sink()
+    front = driver.front(PIPELINES / f"{shipped.name}.omni", sink, deploy="h200")
+    planned = driver.plan(front, sink) if front else None
+    assert not sink.diagnostics
+    assert planned is not None
+    (gpu,) = (device for device in planned.pipeline.devices if device.name == "gpu0")
+    assert 0 < gpu.planned_bytes <= gpu.capacity_bytes
+
+
+@pytest.mark.parametrize("shipped", SHIPPED, ids=IDS)
+def test_it_runs_with_random_weights(shipped: Shipped, tmp_path: Path) -> None:
+    source = tmp_path / f"{shipped.name}.omni"
+    text = (PIPELINES / f"{shipped.name}.omni").read_text()
+    for pattern, tiny in shipped.tiny.items():
+        text, count = re.subn(pattern, tiny, text)
+        assert count == 1, pattern
+    source.write_text(text.partition("\ndeploy ")[0])
+    sink = Sink()
+    assert driver.build(source, tmp_path / "build", sink) is not None, sink.diagnostics
+
+    async def work(pipeline: Any) -> list[dict[str, Any]]:
+        calls = [getattr(pipeline, shipped.method)(**shipped.request, seed=seed) for seed in (1, 1, 2)]
+        return [await call.result() for call in calls]
+
+    with running(tmp_path / "build", shipped.class_name) as ask:
+        first, again, other = (np.asarray(found[shipped.output]) for found in ask(work))
+    assert first.shape == shipped.shape
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
