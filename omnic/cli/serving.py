@@ -64,6 +64,10 @@ def serve(
     build: BuildDirectory,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where video jobs are kept; servers may share it.", show_default=False),
+    ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes; this version runs one.")] = 1,
 ) -> None:
     """Serve a build over HTTP, in the form of OpenAI's API.
@@ -79,8 +83,9 @@ def serve(
 
     inprocess.contract(Path(build))
     from omnic.runtime.server.main import serve
+    from omnic.runtime.server.settings import Settings
 
-    raise typer.Exit(serve(Path(build), host=host, port=port))
+    raise typer.Exit(serve(Path(build), host=host, port=port, settings=Settings(jobs=jobs)))
 
 
 def chat(

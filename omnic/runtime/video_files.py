@@ -37,6 +37,14 @@ def known() -> None:
         raise RequestError(f"this machine cannot encode videos: {error}", status=501, code="unsupported") from None
 
 
+def rehearse() -> None:
+    """Makes a video of one frame, so that libraries are loaded before the first request comes. Raises as `known`."""
+    import numpy as np
+
+    known()
+    film(np.zeros((1, 16, 16, 3), np.uint8), FPS, np.zeros(2400, np.float32), 24000)
+
+
 class Film:
     """An MP4 (H.264, AAC) in `file`, `fps` frames a second, with sound of `sound_hz` if that is given.
 

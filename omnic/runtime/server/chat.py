@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: an answer as text, or as text and speech, whole or as it is made."""
+"""`/v1/chat/completions`: an answer as text, with speech and pictures if asked for, whole or as it is made."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from omnic.contract.endpoints import Endpoint
 from omnic.contract.validate import Accepted
+from omnic.runtime import picture_files
 from omnic.runtime.audio import Encoder, encode
 from omnic.runtime.flow import Finished, Piece, join
 from omnic.runtime.server.metrics import Measure
@@ -79,7 +80,9 @@ class Chat:
         return self._frame("chat.completion", choices) | {"usage": _usage(finished)}
 
     async def _choice(self, index: int, pieces: dict[str, list[Any]], end: Finished) -> dict[str, Any]:
-        answer = {self._roles[output]: join(parts) for output, parts in pieces.items()}
+        by_role = {self._roles[output]: parts for output, parts in pieces.items()}
+        pictures = by_role.pop("image", None)
+        answer = {role: join(parts) for role, parts in by_role.items()}
         text = answer.get("text") or ""
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
         if self.format:
@@ -87,6 +90,8 @@ class Chat:
             if answer["audio"] is not None:
                 data = await asyncio.to_thread(encode, answer["audio"], self._rate, self.format)
                 message["audio"] = self._audio(index) | {"data": _base64(data), "transcript": text} | self._expires()
+        if pictures is not None:
+            message["images"] = [await self._picture(pixels) for pixels in pictures]
         return _choice(index, end.finish_reason or "stop", message=message) | self._notes(end)
 
     # --- streamed --------------------------------------------------------------------------------------------------
@@ -118,6 +123,8 @@ class Chat:
         if self._roles[piece.output] == "text":
             spoken = {"audio": self._audio(index) | {"transcript": piece.value}} if self.format else {}
             return {"content": piece.value} | spoken
+        if self._roles[piece.output] == "image":
+            return {"images": [{"index": piece.index} | await self._picture(piece.value)]}
         assert self.format
         if index not in encoders:
             encoders[index] = Encoder(self.format, self._rate)
@@ -149,6 +156,12 @@ class Chat:
             "system_fingerprint": f"omnic-{self._service.content.source_sha256[:12]}",
             "choices": choices,
         }
+
+    async def _picture(self, pixels: Any) -> dict[str, Any]:
+        """A picture as other servers put it in an answer: the part of a message that would carry it in a request."""
+        data = await asyncio.to_thread(picture_files.encode, pixels, "png")
+        self._measure.pictures(1)
+        return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_base64(data)}"}}
 
     def _audio(self, index: int) -> dict[str, Any]:
         return {"id": f"audio-{self._id.removeprefix('chatcmpl-')}-{index}"}

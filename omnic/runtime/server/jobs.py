@@ -23,9 +23,9 @@ WAIT_SECONDS = 10.0  # for another process to let go of the database
 _TABLES = """
 CREATE TABLE IF NOT EXISTS jobs (
   number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, build TEXT NOT NULL, owner TEXT,
-  model TEXT NOT NULL, prompt TEXT NOT NULL, method TEXT NOT NULL, seed INTEGER, size TEXT NOT NULL, seconds TEXT NOT NULL,
-  status TEXT NOT NULL DEFAULT 'queued', progress INTEGER NOT NULL DEFAULT 0, created REAL NOT NULL, ended REAL,
-  expires REAL, code TEXT, message TEXT
+  model TEXT NOT NULL, prompt TEXT NOT NULL, method TEXT NOT NULL, seed INTEGER,
+  size TEXT NOT NULL, seconds TEXT NOT NULL, status TEXT NOT NULL DEFAULT 'queued',
+  progress INTEGER NOT NULL DEFAULT 0, created REAL NOT NULL, ended REAL, expires REAL, code TEXT, message TEXT
 );
 CREATE TABLE IF NOT EXISTS requests (id TEXT PRIMARY KEY REFERENCES jobs(id) ON DELETE CASCADE, body BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS jobs_status ON jobs(status);
@@ -62,7 +62,10 @@ _COLUMNS = ", ".join(_FIELDS)
 
 
 class Store:
-    """The jobs in a directory, and the files they made, as one server of `build` sees them. Used from one thread."""
+    """The jobs in a directory, and the files they made, as one server of `build` sees them. Used from one thread.
+
+    Raises OSError or sqlite3.Error where they cannot be kept.
+    """
 
     def __init__(self, directory: Path, build: str, keep_seconds: float) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -71,16 +74,11 @@ class Store:
         self._lock = (directory / f"{build}-{self.owner}.server").open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
         self._db = sqlite3.connect(directory / "jobs.sqlite3", timeout=WAIT_SECONDS, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        self._db.execute("PRAGMA foreign_keys = ON")
-        with self._writing() as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if version not in (0, VERSION):
-                raise OSError(f"{directory} holds jobs of another omnic: name another directory")
-            for statement in _TABLES.split(";"):
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {VERSION}")
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self._db.close()
@@ -191,6 +189,18 @@ class Store:
             self.file(id).unlink(missing_ok=True)
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        with self._writing() as db:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version not in (0, VERSION):
+                raise OSError(f"{self.directory} holds jobs of another omnic: name another directory")
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {VERSION}")
 
     def _fail(self, db: sqlite3.Connection, id: str, code: str, message: str) -> None:
         db.execute("DELETE FROM requests WHERE id = ?", (id,))

@@ -50,8 +50,31 @@ def main(build: Path) -> int:
         default=defaults.drain_seconds,
         help="seconds to finish in on SIGTERM (default %(default)s)",
     )
+    parser.add_argument(
+        "--jobs", type=Path, help="directory of video jobs; servers may share one (default: of this build)"
+    )
+    parser.add_argument(
+        "--keep-videos",
+        type=float,
+        default=defaults.video_seconds,
+        help="seconds to keep a job after its end (default %(default)s)",
+    )
+    parser.add_argument(
+        "--keep-pictures",
+        type=float,
+        default=defaults.picture_seconds,
+        help="seconds to keep a picture given as an address (default %(default)s)",
+    )
     args = parser.parse_args()
-    settings = Settings(running=args.running, queued=args.queued, stall_seconds=args.stall, drain_seconds=args.drain)
+    settings = Settings(
+        running=args.running,
+        queued=args.queued,
+        stall_seconds=args.stall,
+        drain_seconds=args.drain,
+        jobs=args.jobs,
+        video_seconds=args.keep_videos,
+        picture_seconds=args.keep_pictures,
+    )
     return serve(build, host=args.host, port=args.port, settings=settings)
 
 

@@ -10,11 +10,12 @@ import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, TypeVar
 
 import msgspec
 
+from omnic.runtime import video_files
 from omnic.runtime.errors import RequestError
 from omnic.runtime.flow import Finished, Step
 from omnic.runtime.messages import ProtocolError, pack_arguments, unpack_arguments
@@ -55,6 +56,8 @@ class Runner:
     async def start(self) -> None:
         """Raises OSError or sqlite3.Error if the store cannot be opened."""
         self._store = await self.do(self._open)
+        with suppress(RequestError):  # said when a video is asked for
+            await asyncio.to_thread(video_files.rehearse)
         await self.do(self.store.tend)
         self._tasks = [asyncio.create_task(self._take()), asyncio.create_task(self._look())]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -26,6 +27,7 @@ from omnic.runtime.server.service import Event, Service
 POLL_HEADER = "openai-poll-after-ms"  # heeded by OpenAI's client
 _POLL_MS = "500"
 _MOST = 100  # jobs in one list
+_LIMIT = re.compile("[0-9]{1,3}")
 
 
 class Videos:
@@ -64,7 +66,7 @@ class Videos:
     async def list(self, request: Request) -> Response:
         query = request.query_params
         limit, after, order = query.get("limit", "20"), query.get("after"), query.get("order", "desc")
-        if not limit.isdecimal() or not 1 <= int(limit[:9]) <= _MOST:
+        if not _LIMIT.fullmatch(limit) or not 1 <= int(limit) <= _MOST:
             raise Violation(f"`limit` must be in 1..{_MOST}, not {limit[:60]}", "limit")
         if order not in ("asc", "desc"):
             raise Violation(f"`order` must be asc or desc, not {order[:60]}", "order")
