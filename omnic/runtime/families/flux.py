@@ -1,0 +1,110 @@
+"""FLUX.1: how its parts run. The modules are those of diffusers and transformers; packing, guidance and the loop are
+omnic's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from omnic.expr import Size
+from omnic.runtime.components import Components
+from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
+from omnic.runtime.encoders import T5, Clip, TextEncoder
+from omnic.runtime.errors import RequestError
+from omnic.runtime.guidance import NONE, constant
+from omnic.runtime.latents import packed, unpacked
+from omnic.runtime.schedule import flowing, started
+from omnic.runtime.tensors import Loaded
+from omnic.runtime.vae import KlVae
+from omnic.runtime.weights import Checkpoint
+
+
+def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+    """Raises Missing or Damaged."""
+    components = Components(checkpoint, dtype, loaded)
+    match part:
+        case "text_encoder":
+            return TextEncoder(Words(components).encoded, nothing=None)
+        case "denoiser":
+            return Painter(components)
+        case "vae_decode":
+            return KlVae(components).decoder()
+        case "vae_encode":
+            return KlVae(components).encoder()
+    raise AssertionError(part)
+
+
+class Words:
+    """T5's states, and CLIP's pooled text. CLIP reads the first 77 tokens alone: T5 beside it reads them all."""
+
+    def __init__(self, components: Components) -> None:
+        tokens = 512 if components.config("transformer").get("guidance_embeds", False) else 256
+        self._clip = Clip(components)
+        self._t5 = T5(components, "text_encoder_2", "tokenizer_2", tokens)
+
+    def encoded(self, text: str, field: str) -> dict[str, Tensor]:
+        states = self._t5(text, field)
+        return {"states": states, "pooled": self._clip(text, field, cut=True)[1]}
+
+
+class Painter:
+    """Satisfies `diffusion.Denoiser`."""
+
+    def __init__(self, components: Components) -> None:
+        self._transformer = components.module("transformer")
+        self._follows = bool(components.config("transformer").get("guidance_embeds", False))
+        self._channels = int(components.config("transformer")["in_channels"]) // 4
+        self._scheduler = components.config("scheduler")
+        self._scale = 2 ** (len(components.config("vae")["block_out_channels"]) - 1)
+        self._dtype = components.dtype
+
+    def prepare(self, ask: Ask) -> Job:
+        embeds: Embeds = ask.inputs["condition"]
+        size: Size = ask.settings["size"]
+        height, width = size.height // self._scale, size.width // self._scale
+        schedule = flowing(self._scheduler, int(ask.settings["steps"]), height * width // 4)
+        generator = ask.generator()
+        x = started(schedule, (1, self._channels, height, width), generator, ask, packed)
+        scale = float(ask.settings["true_guidance"])
+        fixed = {
+            "height": height,
+            "width": width,
+            "places": _places(height // 2, width // 2),
+            "guidance": float(ask.settings["guidance"]) if self._follows else None,
+        }
+        if scale == 1:
+            return Job((x,), (schedule,), (embeds.prompt,), NONE, size, generator, fixed)
+        if embeds.negative is None:
+            raise RequestError(f"true guidance of {scale:g} needs something to keep away from", "negative_prompt")
+        branches = (embeds.prompt, embeds.negative)
+        return Job((x,), (schedule,), branches, constant(scale, len(schedule)), size, generator, fixed)
+
+    def forward(self, x: tuple[Tensor, ...], t: Tensor, rows: Sequence[Row]) -> tuple[Tensor, ...]:
+        states = torch.cat([row.condition["states"] for row in rows]).to(self._dtype)
+        scales = [row.job.fixed["guidance"] for row in rows]
+        (prediction,) = self._transformer(
+            hidden_states=x[0].to(self._dtype),
+            timestep=t / 1000,
+            guidance=torch.tensor(scales) if self._follows else None,
+            pooled_projections=torch.cat([row.condition["pooled"] for row in rows]).to(self._dtype),
+            encoder_hidden_states=states,
+            txt_ids=torch.zeros(states.shape[1], 3),
+            img_ids=rows[0].job.fixed["places"],
+            return_dict=False,
+        )
+        return (prediction.float(),)
+
+    def finish(self, job: Job) -> Mapping[str, Any]:
+        return {"latents": Latents(unpacked(job.x[0], job.fixed["height"], job.fixed["width"]))}
+
+    def preview(self, job: Job) -> None:
+        return None
+
+
+def _places(height: int, width: int) -> Tensor:
+    """Where each patch lies: [height · width, 3], of which the first is always 0."""
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    return torch.stack([torch.zeros(height, width), rows, columns], dim=-1).reshape(-1, 3)
