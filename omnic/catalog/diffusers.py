@@ -20,8 +20,10 @@ FAMILIES = {
     # class of the pipeline in model_index.json: the family that knows it
     "FluxPipeline": "flux",
     "QwenImagePipeline": "qwen_image",
+    "QwenImageEditPipeline": "qwen_image_edit",
     "WanImageToVideoPipeline": "wan",
     "WanPipeline": "wan",
+    "ZImagePipeline": "z_image",
 }
 _FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -46,10 +46,11 @@ def costs(
 
 def text_encoder(
     index: Index, width: int, tokens: int, groups: dict[str, int], stored: str, *, negative: bool = True,
-    hidden: int | None = None, name: str = "text_encoder",
+    hidden: int | None = None, name: str = "text_encoder", more: tuple[Port, ...] = (),
 ) -> Part:  # fmt: skip
-    """Text to `embeds<width>`; with `negative`, also what to keep away from. `hidden` is the widest activation."""
-    ports = [Port("text", Type("text"))]
+    """Text to `embeds<width>`; with `negative`, also what to keep away from. `hidden` is the widest activation, `more`
+    are inputs besides."""
+    ports = [Port("text", Type("text")), *more]
     if negative:
         ports.append(Port("negative", Type("text"), required=False))
     priced = costs(groups, stored, activation=f"{tokens * (hidden or 6 * width)}")
@@ -174,7 +175,8 @@ def seed() -> Key:
 def strength(port: str = "latents") -> Key:
     """For changing a picture whose latents come at `port`."""
     return Key("strength", Type("float"), 1.0, Range(0.0, 1.0),
-               "how much of the given picture to change; at 1 nothing of it is left", field="strength", port=port)  # fmt: skip
+               "how much of the given picture to change; at 1 nothing of it is left",
+               field="strength", port=port)  # fmt: skip
 
 
 def image(index: Index) -> Port:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from omnic.catalog import diffusion as d
 from omnic.catalog.diffusers import Index
 from omnic.catalog.part import Part, Port
@@ -12,6 +14,11 @@ _TOKENS = 1024  # of a prompt; the model was trained no further
 
 
 def parts(index: Index) -> tuple[Part, ...]:
+    return made(index, edits=False)
+
+
+def made(index: Index, *, edits: bool) -> tuple[Part, ...]:
+    """The parts. A model that `edits` sees a picture: in its encoder, and as latents beside those it paints."""
     encoder, transformer, vae = index["text_encoder"], index["transformer"], index["vae"]
     text = encoder.config.get("text_config", encoder.config)
     width, channels = int(text["hidden_size"]), int(vae.config["z_dim"])
@@ -21,27 +28,30 @@ def parts(index: Index) -> tuple[Part, ...]:
     patches = f"size_high / {(2 * scale) ** 2}"
     size = d.size(Size(1024, 1024), 2 * scale)
     pixels = 3 * int(vae.config["base_dim"])
+    unused = ("lm_head.",) if edits else ("visual.", "model.visual.", "lm_head.")
+    condition = Port("condition", Type("embeds", (width,)), origin=index.where)
+    given = Port("reference" if edits else "latents", latents, required=edits, origin=index.where)
+    keys = (d.steps(50), d.guidance(4.0), d.seed())
+    area, widest = ("1048576", f"({patches} + {1048576 // (2 * scale) ** 2})") if edits else ("size_high", patches)
     return (
         d.text_encoder(
             index,
             width,
             _TOKENS,
-            {"text_encoder": encoder.elements(without=("visual.", "model.visual.", "lm_head."))},
+            {"text_encoder": encoder.elements(without=unused)},
             encoder.stored,
             hidden=3 * int(text["intermediate_size"]),
+            more=(Port("image", Type("image")),) if edits else (),
         ),
         d.denoiser(
             index,
             transformer,
-            (
-                Port("condition", Type("embeds", (width,)), origin=index.where),
-                Port("latents", latents, required=False, origin=index.where),
-            ),
+            (condition, given),
             latents,
-            (size, d.steps(50), d.guidance(4.0), d.strength(), d.seed()),
-            activation=f"2 * batch * ({patches} + {_TOKENS}) * {14 * inner}",
+            (replace(size, default=None), *keys) if edits else (size, d.strength(), *keys),
+            activation=f"2 * batch * ({widest} + {_TOKENS}) * {14 * inner}",
             latent_bytes=f"4 * batch * {4 * channels} * {patches}",
         ),
         d.vae_decode(index, latents, d.image(index), activation=f"size_high * {2 * pixels}"),
-        d.vae_encode(index, latents, (size,), activation=f"size_high * {2 * pixels}"),
+        d.vae_encode(index, latents, () if edits else (size,), activation=f"{area} * {2 * pixels}"),
     )

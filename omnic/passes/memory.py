@@ -8,6 +8,8 @@ from omnic.catalog.part import Cost
 from omnic.expr import evaluate
 from omnic.ir.pipeline import Pipeline, Stage, get
 from omnic.passes.base import Context
+from omnic.passes.denoise import step_cache
+from omnic.passes.envelope import Domains
 from omnic.passes.quantize import precision_of
 from omnic.passes.reach import reach
 from omnic.target import Device, memory_text
@@ -23,6 +25,7 @@ __all__ = [
     "weight_bytes",
 ]
 
+_WIDTHS = {"bf16": 2, "fp32": 4}
 PROCESS_BYTES = 40 << 20  # an interpreter with omnic's runtime, numpy and msgspec; measured
 
 
@@ -40,25 +43,34 @@ def kv_bytes(stage: Stage, context: Context) -> int:
 
 
 def activation_bytes(stage: Stage, context: Context) -> int:
-    """The peak of one forward at the largest shape the stage runs."""
-    formula = cost(stage, context).activation_bytes
-    return int(evaluate(formula, {**_shape(stage), **dict(_bounds(stage, context))}))
+    """The peak of one forward at the largest shape the stage runs, and what its step cache keeps beside it."""
+    formula, shape = cost(stage, context).activation_bytes, {**_shape(stage), "chunked": stage.name in context.chunked}
+    shapes = [{**shape, **dict(_bounds(stage, context, corner))} for corner in context.corners or ({},)]
+    cache = step_cache(stage, context)
+    width = (_WIDTHS[precision_of(stage) or "fp32"] * int(_shape(stage)["slots"])) if cache else 0
+    return int(max(evaluate(formula, s) + (width * evaluate(cache.state, s) if cache else 0) for s in shapes))
 
 
 def _shape(stage: Stage) -> dict[str, int]:
     """The names that cost formulas may use: sequences, rows in one forward, tokens of a sequence."""
     how = {name: setting.value for name, setting in stage.how}
     batch = int(how.get("batch") or how.get("slots") or how.get("lanes") or 1)
-    return {"batch": batch, "tokens": batch + int(how.get("prefill_chunk", 0)), "context": int(how.get("context", 0))}
+    return {
+        "batch": batch,
+        "slots": int(how.get("slots") or batch),
+        "tokens": batch + int(how.get("prefill_chunk", 0)),
+        "context": int(how.get("context", 0)),
+    }
 
 
-def _bounds(stage: Stage, context: Context) -> Iterator[tuple[str, float]]:
-    """`KEY_low` and `KEY_high` of each key that has a measure: the least and the most that a request can have of it.
-    What a stage has no key for, such as the size of a picture it decodes, is that of the nearest stage that feeds it."""
+def _bounds(stage: Stage, context: Context, domains: Domains) -> Iterator[tuple[str, float]]:
+    """`KEY_low` and `KEY_high` of each key that has a measure: the least and the most that a request can have of it,
+    where params have `domains`.
+    What a stage has no key for (the size of a picture it decodes) is that of the nearest stage that feeds it."""
     for one in (*reversed(context.feeders.get(stage.name, ())), stage):
         for key in context.part(one).keys:
             setting = get(one.keys, key.name)
-            ends = reach(setting.value if setting is not None else key.default, key.domain, context.domains)
+            ends = reach(setting.value if setting is not None else key.default, key.domain, domains)
             if ends is not None:
                 yield f"{key.name}_low", ends[0]
                 yield f"{key.name}_high", ends[1]

@@ -18,17 +18,22 @@ from omnic.runtime.weights import Checkpoint, Damaged
 
 
 class Renamed:
-    """A source whose tensors have one of `prefixes` before the name asked for."""
+    """A source whose tensors have one of `prefixes` before the name asked for, or in place of its beginning where
+    `beginning` is given."""
 
-    def __init__(self, source: Source, prefixes: tuple[str, ...]) -> None:
-        self._source, self._prefixes = source, prefixes
+    def __init__(self, source: Source, prefixes: tuple[str, ...], beginning: str = "") -> None:
+        self._source, self._prefixes, self._beginning = source, prefixes, beginning
 
     def __contains__(self, name: object) -> bool:
-        return any(f"{prefix}{name}" in self._source for prefix in self._prefixes)
+        return any(found in self._source for found in self._names(str(name)))
 
     def read(self, name: str, into: Tensor) -> None:
-        found = next((p + name for p in self._prefixes if p + name in self._source), name)
-        self._source.read(found, into)
+        self._source.read(next((n for n in self._names(name) if n in self._source), name), into)
+
+    def _names(self, name: str) -> list[str]:
+        if self._beginning and not name.startswith(self._beginning):
+            return [name, *(f"{prefix}{name}" for prefix in self._prefixes)]
+        return [prefix + name.removeprefix(self._beginning) for prefix in self._prefixes]
 
 
 class Components:
@@ -53,6 +58,7 @@ class Components:
         name: str,
         *,
         prefixes: tuple[str, ...] = ("",),
+        beginning: str = "",
         skip: tuple[str, ...] = (),
         kind: str | None = None,
         config: Mapping[str, Any] | None = None,
@@ -60,12 +66,12 @@ class Components:
     ) -> nn.Module:
         """The component as a module of its library, without the parts whose names begin with one of `skip`.
 
-        `kind` and `config` name a part of it instead, whose tensors have one of `prefixes`. Raises Missing or
-        Damaged.
+        `kind` and `config` name a part of it instead, whose tensors have one of `prefixes`, in place of `beginning`
+        where their names begin so. Raises Missing or Damaged.
         """
         entry = self._entry(name)
         build = partial(built, entry["library"], kind or entry["class"], dict(config or entry["config"]))
-        source: Source = Renamed(self._source(name), prefixes)
+        source: Source = Renamed(self._source(name), prefixes, beginning)
         return filled(build, source, dtype or self.dtype, self._progress(), skip=skip)
 
     def tokenizer(self, name: str, words: int) -> Any:
@@ -79,6 +85,20 @@ class Components:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, KeyError) as error:
             raise Damaged(f"{folder} has no tokenizer that transformers can load: {error}") from None
+
+    def image_processor(self, name: str, kind: str) -> Any:
+        """What makes pictures ready for a vision encoder: of class `kind` of transformers, by the component's
+        preprocessor_config.json; random weights get the class's defaults. Raises Damaged."""
+        import transformers
+
+        made: Any = getattr(transformers, kind)
+        if self._checkpoint.root is None:
+            return made()
+        folder = self._folder(name)
+        try:
+            return made.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, KeyError) as error:
+            raise Damaged(f"{folder} has no image processor that transformers can load: {error}") from None
 
     def _entry(self, name: str) -> Mapping[str, Any]:
         entry: Mapping[str, Any] = self._checkpoint.model.config["components"][name]

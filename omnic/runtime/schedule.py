@@ -31,6 +31,9 @@ class Schedule:
         kind = getattr(diffusers, name, None)
         if kind is None:
             raise ValueError(f"diffusers has no scheduler `{name}`")
+        if steps == 1 and config.get("shift_terminal") is not None:
+            # stretching puts the last step at a given noise; the only one is the first too, which is all noise (0 / 0)
+            config = {**config, "shift_terminal": None}
         self._scheduler = kind.from_config(dict(config))
         if "sigmas" in options:
             self._scheduler.set_timesteps(device="cpu", **options)

@@ -36,9 +36,9 @@ class VideoVae:
         """Latents to a video."""
         return VideoDecoder(self._components.module(self._name, skip=_ENCODES), self.config)
 
-    def encoder(self) -> PictureEncoder:
-        """A picture to latents that are to be changed."""
-        return PictureEncoder(self._components.module(self._name, skip=_DECODES), self.config)
+    def encoder(self, kind: type[PictureEncoder] | None = None) -> PictureEncoder:
+        """A picture to latents that are to be changed; `kind` is a family's own way."""
+        return (kind or PictureEncoder)(self._components.module(self._name, skip=_DECODES), self.config)
 
     def first_frame(self, *, followed: bool) -> FirstFrame:
         """A picture to latents of a video that begins with it; `followed`, of all of that video, grey after it."""

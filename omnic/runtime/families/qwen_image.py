@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from omnic.expr import Size
@@ -78,9 +79,10 @@ class Painter:
 
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]
-        size: Size = ask.settings["size"]
+        reference: Latents | None = ask.inputs.get("reference")  # a picture to edit, seen beside what is painted
+        size: Size | None = ask.settings["size"]
         count, scale = int(ask.settings["steps"]), float(ask.settings["guidance"])
-        height, width = size.height // self._scale, size.width // self._scale
+        height, width = (size.height // self._scale, size.width // self._scale) if size else _sides(reference)
         sigmas = even_sigmas(count)
         schedule = Schedule(self._scheduler, count, sigmas=sigmas, mu=shift_of(height * width // 4, self._scheduler))
         generator = ask.generator()
@@ -90,24 +92,38 @@ class Painter:
             raise RequestError("the encoder gave nothing to keep away from", "negative_prompt")
         branches = (embeds.prompt, embeds.negative)
         guidance = constant(scale, len(schedule), keep_norm=True)
-        return Job((x,), (schedule,), branches, guidance, size, generator, {"height": height, "width": width})
+        sides = [(height, width)] if reference is None else [(height, width), _sides(reference)]
+        fixed = {
+            "sides": sides,
+            "shapes": [(1, high // 2, wide // 2) for high, wide in sides],
+            "reference": None if reference is None else packed(reference.values[:, :, 0]),
+        }
+        return Job((x,), (schedule,), branches, guidance, tuple(sides), generator, fixed)
 
     def forward(self, x: tuple[Tensor, ...], t: Tensor, rows: Sequence[Row]) -> tuple[Tensor, ...]:
         states, mask = padded([row.condition["states"] for row in rows])
-        fixed = rows[0].job.fixed
-        shape = (1, fixed["height"] // 2, fixed["width"] // 2)
+        seen = x[0]
+        if rows[0].job.fixed["reference"] is not None:
+            seen = torch.cat([seen, torch.cat([row.job.fixed["reference"] for row in rows])], 1)
         (prediction,) = self._transformer(
-            hidden_states=x[0].to(self._dtype),
+            hidden_states=seen.to(self._dtype),
             timestep=(t / 1000).to(self._dtype),
             encoder_hidden_states=states.to(self._dtype),
             encoder_hidden_states_mask=None if bool(mask.all()) else mask,
-            img_shapes=[[shape]] * len(rows),
+            img_shapes=[rows[0].job.fixed["shapes"]] * len(rows),
             return_dict=False,
         )
-        return (prediction.float(),)
+        return (prediction[:, : x[0].shape[1]].float(),)
 
     def finish(self, job: Job) -> Mapping[str, Any]:
-        return {"latents": Latents(unpacked(job.x[0], job.fixed["height"], job.fixed["width"])[:, :, None])}
+        return {"latents": Latents(unpacked(job.x[0], *job.fixed["sides"][0])[:, :, None])}
 
     def preview(self, job: Job) -> None:
         return None
+
+
+def _sides(latents: Latents | None) -> tuple[int, int]:
+    """Height and width of a picture in latents."""
+    if latents is None:
+        raise RequestError("a picture without a size needs one to be like", "size")
+    return int(latents.values.shape[-2]), int(latents.values.shape[-1])

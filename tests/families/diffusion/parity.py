@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import Qwen2VLImageProcessorPil
 
 from omnic import manifest
 from omnic.catalog.resolve import ModelSource, resolve
@@ -45,6 +46,8 @@ class Pair:
     def _component(held: Any) -> Any:
         if "Tokenizer" in held.kind:
             return tokenizer(held.kind)
+        if held.kind == "Qwen2VLProcessor":  # the half of it that needs no torchvision
+            return Qwen2VLImageProcessorPil()
         if held.kind.endswith("Scheduler"):
             import diffusers
 
