@@ -56,13 +56,13 @@ class Images:
 
     async def whole(self, seed: int | None, base_url: str) -> dict[str, Any]:
         """The body of an answer that is not streamed. `base_url` is the server's address, for those it keeps."""
-        drawn: dict[int, Any] = {}
+        drawn: list[list[Any]] = [[] for _ in range(self.n)]
         async with aclosing(self.events(seed)) as events:
             async for index, each in events:
                 if isinstance(each, Piece):
-                    drawn[index] = each.value
-        data = [await self._entry(drawn[index], base_url) for index in range(self.n)]
-        return {"created": self._created, "data": data, "usage": _USAGE} | self._facts(drawn[0])
+                    drawn[index].append(each.value)
+        data = [await self._entry(picture, base_url) for pictures in drawn for picture in pictures]
+        return {"created": self._created, "data": data, "usage": _USAGE} | self._facts(drawn[0][0])
 
     async def _entry(self, pixels: Any, base_url: str) -> dict[str, Any]:
         file = await self._encoded(pixels)
@@ -76,14 +76,14 @@ class Images:
         self, events: AsyncGenerator[tuple[int, Event], None], first: tuple[int, Event]
     ) -> AsyncGenerator[bytes, None]:
         """Server-sent events: progress at each step, partial pictures where asked for, each picture when it is done."""
-        drawn: dict[int, Any] = {}
-        partial = dict.fromkeys(range(self.n), 0)
+        drawn: list[list[Any]] = [[] for _ in range(self.n)]
+        partial = [0] * self.n
         item: tuple[int, Event] | None = first
         while item is not None:
             index, each = item
             match each:
                 case Piece():
-                    drawn[index] = each.value
+                    drawn[index].append(each.value)
                 case Step():
                     yield self._event("progress", index, {"stage": each.stage, "step": each.done, "steps": each.total})
                     if each.preview is not None:
@@ -91,9 +91,10 @@ class Images:
                         partial[index] += 1
                         yield self._event("partial_image", index, shown)
                 case Finished():
-                    shown = await self._shown(drawn.pop(index))
-                    self._measure.pictures(1)
-                    yield self._event("completed", index, shown | {"usage": _USAGE})
+                    for picture in drawn[index]:
+                        shown = await self._shown(picture)
+                        self._measure.pictures(1)
+                        yield self._event("completed", index, shown | {"usage": _USAGE})
             item = await anext(events, None)
 
     async def _shown(self, pixels: Any) -> dict[str, Any]:
