@@ -36,7 +36,7 @@ def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, c
     arguments = tuple(body.arguments())
     method = names.method(endpoint, slice_)
     checks = [
-        f'{names.constants[a.field]}.require("{a.field}", {a.name})'
+        _check(a, names.constants[a.field])
         for a in arguments
         if a.name != names.entries.get(endpoint.name) and names.constants[a.field] in constants
     ]
@@ -63,6 +63,12 @@ def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, c
             "return flow",
         ),
     )
+
+
+def _check(argument: Argument, constant: str) -> str:
+    """That a value lies in its domain; one that may be left out is checked where it is not."""
+    check = f'{constant}.require("{argument.field}", {argument.name})'
+    return f"if {argument.name} is not None:\n            {check}" if argument.default == "None" else check
 
 
 def _keyword(name: str, value: str) -> str:
