@@ -15,7 +15,11 @@ _PACKAGES = {
 _REPOSITORIES = {
     "qwen/qwen-image": _DENOISE,
     "wan-ai/wan2": _DENOISE,
-    "black-forest-labs/flux": _DENOISE,
+    "black-forest-labs/flux.1-kontext": "its stages that take pictures to begin from",
+    "black-forest-labs/flux.1-fill": "its stages that take masks",
+    "black-forest-labs/flux.1-canny": "its stages that take drawings",
+    "black-forest-labs/flux.1-depth": "its stages that take depths",
+    "black-forest-labs/flux.1-redux": "its stages that take pictures as prompts",
     "lightricks/ltx": _DENOISE,
     "tencent/hunyuan": _DENOISE,
     "bytedance-seed/bagel": "its joint language and painter stages",

@@ -62,3 +62,18 @@ def kl(tiny: bool, channels: int, stored: str = "BF16", **differs: Any) -> Held:
         "sample_size": 32 if tiny else 1024,
     }
     return Held("diffusers", "AutoencoderKL", sizes | differs, "F32" if tiny else stored)
+
+
+def qwen3(tiny: bool, kind: str, layers: int = 3, width: int = 32) -> Held:
+    """Qwen3 4B, or a tiny one."""
+    sizes = {
+        "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": layers, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "vocab_size": WORDS, "max_position_embeddings": 2048,
+        "bos_token_id": None, "eos_token_id": None,
+    } if tiny else {
+        "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    }  # fmt: skip
+    config = {"model_type": "qwen3", "tie_word_embeddings": True, "rms_norm_eps": 1e-6}
+    return Held("transformers", kind, config | sizes, "F32" if tiny else "BF16")
