@@ -13,7 +13,7 @@ from omnic.contract.types import Type
 from omnic.expr import Size
 
 MAX_SEED = 2**63 - 1
-_SIZE = re.compile(r"(\d{1,7})x(\d{1,7})(?:x(\d{1,7}))?")
+_SIZE = re.compile(r"([0-9]{1,7})x([0-9]{1,7})(?:x([0-9]{1,7}))?")
 
 
 class Violation(ValueError):
