@@ -21,7 +21,7 @@ BELOW = {
     "source": set(),
     "expr": set(),
     "installed": set(),
-    "target": set(),
+    "target": {"expr"},
     "diagnostics": set(),
     "contract": {"expr"},
 }

@@ -246,5 +246,4 @@ def _target(reader: Reader, base: Path) -> Any:
 def _argument(reader: Reader, base: Path) -> Any:
     if reader.token.kind == "name":
         return _target(reader, base)
-    value = parse_literal(reader.next())
-    return getattr(value, "base", value)
+    return parse_literal(reader.next())

@@ -152,7 +152,8 @@ def _target(value: Expr, sink: Sink) -> str | None:
     try:
         made, text = _made(value, sink)
     except TargetError as error:
-        sink.error("bad-target", error.message, span_of(value), help=[error.help] if error.help else [])
+        at = _option(value, error.option) or span_of(value)
+        sink.error("bad-target", error.message, at, help=[error.help] if error.help else [])
         return None
     if text and not isinstance(made, Target):
         shape = 'a target is `cpu`, `gpu("h200", count = 2)`, `hosts(2, gpu(…))` or a file from `omnic calibrate`'
@@ -164,6 +165,15 @@ def _target(value: Expr, sink: Sink) -> str | None:
     return text or None
 
 
+def _option(value: Expr, name: str | None) -> Span | None:
+    """Where the option `name` of a call, or of one inside it, is set."""
+    if not isinstance(value, ast.Call):
+        return None
+    own = next((given for option, given in value.named if option.text == name), None)
+    inside = (_option(given, name) for given in (*value.args, *(given for _, given in value.named)))
+    return span_of(own) if own is not None else next(filter(None, inside), None)
+
+
 def _made(value: Expr, sink: Sink) -> tuple[Any, str]:
     """What a target or an argument of one is, and its text; no text after an error that has been said."""
     from omnic import target
@@ -173,8 +183,6 @@ def _made(value: Expr, sink: Sink) -> tuple[Any, str]:
             return target.cpu(), "cpu"
         case Name(path=(word,)):
             return word, word
-        case Literal(value=Quantity() as quantity):
-            return quantity.base, str(quantity)
         case Literal(value=str(file)) if file.endswith(".json"):
             return target.read(Path(span_of(value).source.path).parent / file), format_value(file)
         case Literal(value=literal):
