@@ -169,9 +169,9 @@ def _option(value: Expr, name: str | None) -> Span | None:
     """Where the option `name` of a call, or of one inside it, is set."""
     if not isinstance(value, ast.Call):
         return None
-    own = next((given for option, given in value.named if option.text == name), None)
+    own = next((option.span.to(span_of(given)) for option, given in value.named if option.text == name), None)
     inside = (_option(given, name) for given in (*value.args, *(given for _, given in value.named)))
-    return span_of(own) if own is not None else next(filter(None, inside), None)
+    return own or next(filter(None, inside), None)
 
 
 def _made(value: Expr, sink: Sink) -> tuple[Any, str]:
