@@ -14,7 +14,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from omnic import manifest
 from omnic.contract.domains import Choices
@@ -27,6 +27,7 @@ from omnic.runtime.server.body import read_json
 from omnic.runtime.server.chat import Chat
 from omnic.runtime.server.envelope import Envelope
 from omnic.runtime.server.metrics import CONTENT_TYPE, Measure
+from omnic.runtime.server.page import HEADERS, page
 from omnic.runtime.server.problems import Problem, problem_of
 from omnic.runtime.server.service import Service
 from omnic.runtime.server.settings import Settings
@@ -64,7 +65,7 @@ def application(
         finally:
             await supervisor.stop()
 
-    app = FastAPI(title=content.pipeline, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
+    app = FastAPI(title=content.pipeline, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     app.openapi = lambda: openapi(content)  # type: ignore[method-assign]  # the way FastAPI documents
     app.add_middleware(Envelope)
@@ -227,6 +228,14 @@ def _add_facts(app: FastAPI, service: Service) -> None:
     async def voices(request: Request) -> Response:
         return JSONResponse({"voices": _voices(service)})
 
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(page(service.content), headers=HEADERS)
+
+    async def front(request: Request) -> Response:
+        return RedirectResponse("docs")
+
+    app.add_route("/", front)
+    app.add_route("/docs", docs)
     app.add_route("/v1/models", models)
     app.add_route("/v1/models/{model:path}", one_model)
     app.add_route("/health", health)
