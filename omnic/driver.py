@@ -138,6 +138,7 @@ class Versions:
 def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
     """The lock and the generated files of a planned pipeline. Reads sources and weights, writes nothing."""
     from omnic import manifest
+    from omnic.codegen.names import python_files
     from omnic.codegen.record import manifest_of
     from omnic.codegen.render import render
     from omnic.codegen.views import module_view
@@ -164,10 +165,8 @@ def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
         "plan.json": plan_json(planned.pipeline, planned.context).encode(),
         "plan.md": plan_markdown(planned.pipeline, planned.context).encode(),
     }
-    for stage in planned.pipeline.stages:
-        if stage.kind == "python":
-            name = stage.part.partition(":")[0]
-            out[f"python/{Path(name).name}"] = (source.parent / name).read_bytes()
+    for file, name in python_files(planned.pipeline).items():
+        out[f"python/{name}"] = (source.parent / file).read_bytes()
     lock = locks.Lock(
         omnic=versions.omnic,
         target=planned.pipeline.target,
