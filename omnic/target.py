@@ -9,13 +9,13 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from omnic.expr import Quantity, Size, format_value
+from omnic.spelling import did_you_mean
 
 GIB = 1 << 30
 _PRESETS = Path(__file__).parent / "presets" / "gpus.json"
@@ -403,9 +403,9 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _nearest(name: str, known: Any) -> str:
-    close = get_close_matches(name, sorted(known), n=1)
-    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(sorted(known))}"
+def _nearest(name: str, known: Iterable[str]) -> str:
+    words = sorted(known)
+    return did_you_mean(name, words) or f"known: {', '.join(words)}"
 
 
 # --- which devices of the machine -------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from omnic.catalog.safetensors import Tensor
 from omnic.catalog.sampling import sampling_keys
 from omnic.contract.types import Type
 from omnic.expr import parse
+from omnic.spelling import did_you_mean
 
 _TINY: dict[str, Any] = {
     # what `random(…)` leaves out: a model that any machine loads in a moment
@@ -126,7 +127,7 @@ def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
         if name not in known:
             raise CatalogError(
                 f'`random("{model_type}")` has no option `{name}`',
-                help=_close(name, ["seed", *known]),
+                help=did_you_mean(name, ["seed", *known]) or f"it has {', '.join(['seed', *known])}",
                 id="bad-model-option",
             )
     if type(seed) is not int or not 0 <= seed < 1 << 63:
@@ -141,13 +142,6 @@ def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
         )
     stored = [Tensor(name, "BF16", shape) for name, shape in tensors_of(config).items()]
     return model_of(config, "random", digest(stored), {}, where)
-
-
-def _close(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}"
 
 
 def model_of(

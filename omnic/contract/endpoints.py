@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from omnic.contract.domains import Choices, Domain
 from omnic.contract.openai import ENDPOINTS, Api, Standard
 from omnic.contract.types import Type
+from omnic.spelling import did_you_mean
 
 __all__ = [
     "ENDPOINTS", "BindError", "Endpoint", "Field", "Knob", "ParamSpec", "Signature", "Slice",
-    "answers", "bind", "nearest", "offered",
+    "answers", "bind", "offered",
 ]  # fmt: skip
 
 
@@ -147,23 +148,15 @@ def offered(signature: Signature) -> tuple[str, ...]:
     return tuple(api.name for api in ENDPOINTS.values() if fits(api))
 
 
-def nearest(name: str, names: list[str]) -> str | None:
-    """The one of `names` that was probably meant."""
-    import difflib
-
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.65)
-    return close[0] if close else None
-
-
-def _hint(name: str, names: list[str]) -> str:
-    close = nearest(name, names)
-    return f"; did you mean `{close}`?" if close else ""
+def _hint(name: str, names: Iterable[str]) -> str:
+    hint = did_you_mean(name, names)
+    return f"; {hint}" if hint else ""
 
 
 def _api(name: str) -> Api:
     api = ENDPOINTS.get(name)
     if api is None:
-        raise BindError(f"unknown endpoint `{name}`{_hint(name, list(ENDPOINTS))}", id="unknown-endpoint")
+        raise BindError(f"unknown endpoint `{name}`{_hint(name, ENDPOINTS)}", id="unknown-endpoint")
     if api.later:
         raise BindError(api.later, id="not-supported-yet")
     return api

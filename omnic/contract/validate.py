@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnic.contract.chat import conversation
-from omnic.contract.endpoints import Endpoint, Field, Slice, nearest
+from omnic.contract.endpoints import Endpoint, Field, Slice
 from omnic.contract.openai import DEFAULT_VOICE, ENDPOINTS, VOICE_FIELDS, Unused
 from omnic.contract.values import Violation, mistyped, not_blank, same, show, value_of
 from omnic.expr import Expr, ExprError, evaluate, format_value, names
+from omnic.spelling import did_you_mean
 
 __all__ = ["Accepted", "Violation", "validate"]
 
@@ -85,9 +86,8 @@ def _flat(body: dict[str, Any], nested: set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _unknown(name: str, known: list[str]) -> Violation:
-    close = nearest(name, known)
-    hint = f"; did you mean `{close}`?" if close else ""
-    return Violation(f"unknown field `{name}`{hint}", name, "unknown_parameter")
+    hint = did_you_mean(name, known)
+    return Violation(f"unknown field `{name}`" + (f"; {hint}" if hint else ""), name, "unknown_parameter")
 
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {

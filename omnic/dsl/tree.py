@@ -11,10 +11,11 @@ from lark import Token, Tree
 
 from omnic import expr
 from omnic.contract.types import Arg, Dims, Rate, Type, bound_value, ratio
-from omnic.diagnostics import Sink, did_you_mean
+from omnic.diagnostics import Sink
 from omnic.dsl import ast
 from omnic.expr import BINARY, CONSTANTS, UNARY, UNITS, Binary, Expr, ExprError, Literal, Quantity, Size, Unary
 from omnic.source import Source, Span
+from omnic.spelling import did_you_mean
 
 Node: TypeAlias = "Tree[Token] | Token"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omnic import expr
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check import keys
 from omnic.dsl.check.bound import Deploy, Pipeline, Rule, Stage, Value
@@ -15,6 +15,7 @@ from omnic.dsl.check.expressions import MISSING, Scope, constant, span_of
 from omnic.dsl.check.names import well_formed
 from omnic.expr import Binary, Expr, Literal, Name, Quantity, format_value
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 KEYS = ("target", "optimize")
 GOALS = ("latency", "throughput", "memory")

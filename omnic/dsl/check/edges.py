@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from omnic import expr
 from omnic.catalog.part import STREAM_MODES, Port
 from omnic.contract.types import Type, mismatch
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check.bound import Edge, End, Given, Stage
 from omnic.dsl.check.expressions import MISSING, Scope, constant, kind_of, plain, span_of
 from omnic.expr import Expr, Literal, Name, Quantity
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 KEYS = ("stream", "first", "context", "window", "when", "via")
 TRANSPORTS = ("local", "shm", "nccl", "nvlink", "pcie", "net", "ray")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from omnic.catalog.part import STREAM_MODES, CatalogError, Key, Part, Port
 from omnic.catalog.part import Model as CatalogModel
 from omnic.catalog.resolve import SOURCES, STANDARD_PARTS, ModelSource, python_part, standard_part
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check import keys
 from omnic.dsl.check.bound import Given, Model, Param, Pipeline, Stage
@@ -18,6 +18,7 @@ from omnic.dsl.check.expressions import MISSING, Scope, constant, span_of
 from omnic.dsl.check.types import check_type
 from omnic.expr import Expr, Literal, Name
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 Resolve: TypeAlias = Callable[[ModelSource, Path], CatalogModel]
 Sibling: TypeAlias = Callable[[str, Span], "Pipeline | None"]
