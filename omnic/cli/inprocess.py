@@ -44,10 +44,8 @@ async def loaded(build: Path, manifest: Manifest) -> AsyncIterator[Pipeline]:
     from omnic.runtime import lock
     from omnic.runtime.errors import Stale
     from omnic.runtime.pipeline import generated
-    from omnic.runtime.threads import wait_asleep
     from omnic.runtime.weights import Damaged, Missing
 
-    wait_asleep()
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         try:

@@ -20,6 +20,7 @@ from omnic.runtime.language import LanguageModel, Span
 from omnic.runtime.sampling import Rows, Sample
 from omnic.runtime.scheduler import Scheduler, Work
 from omnic.runtime.scheduler import Sequence as Scheduled
+from omnic.runtime.threads import warn_of_spinning
 
 log = logging.getLogger("omnic.generate")
 
@@ -70,6 +71,7 @@ class Engine:
 
     def start(self) -> None:
         """Returns when the model is loaded and has run once. Raises what that raised."""
+        warn_of_spinning()
         self._thread.start()
         self._warm.result()
 
