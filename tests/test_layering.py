@@ -16,10 +16,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "omnic"
-FREE = {"contract", "expr", "spelling"}  # importable from everywhere but from below
+FREE = {"contract", "expr", "hub", "spelling"}  # importable from everywhere but from below
 BELOW = {
     "source": set(),
     "expr": set(),
+    "hub": set(),
     "spelling": set(),
     "installed": set(),
     "target": {"expr", "spelling"},
