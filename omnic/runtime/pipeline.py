@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from omnic import manifest
+from omnic.runtime.errors import Elsewhere
 from omnic.runtime.lock import origin
 from omnic.runtime.stage import Progress, Stage
 from omnic.runtime.weights import Checkpoint, locate
@@ -28,8 +29,14 @@ class Build:
 
     @classmethod
     def open(cls, path: Path) -> Build:
-        """Raises manifest.ManifestError."""
-        return cls(path, manifest.read(path))
+        """Raises manifest.ManifestError, or Elsewhere for a build that is planned for a GPU."""
+        content = manifest.read(path)
+        if content.on_gpus:
+            raise Elsewhere(
+                f"{path} is planned for {content.target}, and this version of omnic runs on the CPU alone;"
+                f" to run it, `omnic build {content.source} --target cpu`"
+            )
+        return cls(path, content)
 
     def checkpoint(self, model: str) -> Checkpoint:
         """Where a model of the manifest lies on this machine. Raises weights.Missing, which names the part."""
@@ -72,7 +79,10 @@ class Pipeline:
     @classmethod
     @asynccontextmanager
     async def load(cls, *, progress: Progress = _silent) -> AsyncIterator[Self]:
-        """Loads every stage into this process and yields the pipeline; its slices are then ready to call."""
+        """Loads every stage into this process and yields the pipeline; its slices are then ready to call.
+
+        Raises Missing or Damaged for weights that cannot be used, Elsewhere for a build that cannot run here.
+        """
         file = sys.modules[cls.__module__].__file__
         assert file is not None, "generated pipelines are files"
         pipeline = cls(Build.open(Path(file).parent))
