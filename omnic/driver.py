@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnic import __version__
 from omnic.diagnostics import Sink
-from omnic.source import Source
+from omnic.source import Source, decode
 
 if TYPE_CHECKING:
     from omnic import manifest
@@ -59,7 +59,7 @@ def front(
     from omnic.dsl.lower import lower
     from omnic.dsl.parse import parse
 
-    source = Source(str(path), path.read_text(encoding="utf-8"))
+    source = Source(str(path), decode(path.read_bytes()))
     file = parse(source, sink)
     checked = file and check(file, base=path.parent, resolve=resolve, sink=sink)
     if checked is None or sink.has_errors:
@@ -147,7 +147,7 @@ def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
     from omnic.runtime import lock as locks
 
     source = planned.front.path
-    digest = hashlib.sha256(planned.front.source.text.encode()).hexdigest()
+    digest = locks.digest(source)
     view = module_view(planned.pipeline, source.name, digest, versions.omnic)
     content = manifest_of(
         planned.pipeline,
