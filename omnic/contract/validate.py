@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from omnic.contract.chat import conversation
@@ -67,7 +67,7 @@ def _given(endpoint: Endpoint, body: dict[str, Any]) -> Iterator[tuple[str, tupl
         elif field.type.kind == "chat":
             yield name, (field, conversation(raw, field.type, name))
         else:
-            value = value_of(field, raw)
+            value = value_of(_with_default_voice(field), raw)
             if field.type.kind == "text" and (field.target == "entry" or field.target.startswith("input ")):
                 not_blank(name, value)
             yield name, (field, value)
@@ -94,6 +94,13 @@ _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,), "boolean": (bool,), "number": (int, float), "integer": (int,), "array": (list,),
     "object": (dict,),
 }  # fmt: skip
+
+
+def _with_default_voice(field: Field) -> Field:
+    """A field whose message names every voice that is taken."""
+    if field.name not in VOICE_FIELDS or field.type.kind != "enum" or field.default is None:
+        return field
+    return replace(field, type=replace(field.type, args=tuple(dict.fromkeys((*field.type.args, DEFAULT_VOICE)))))
 
 
 def _harmless(unused: Unused, raw: Any) -> None:

@@ -315,7 +315,7 @@ class _Flat:
 def _default(key: Any) -> ir.Setting:
     """A key that nothing sets: left to requests where they can say it, else the catalog's default."""
     if key.field is not None:
-        return ir.Setting(ir.Open(key.field, key.type, key.default, key.domain), "catalog default")
+        return ir.Setting(ir.Open(key.field, key.type, key.default, key.domain, key.doc), "catalog default")
     return ir.Setting(key.default, "catalog default")
 
 
