@@ -49,7 +49,7 @@ class Engine:
         threads: int, sample: Sample, hook: Hook | None = None,
     ) -> None:  # fmt: skip
         """`load` runs on the engine's thread: OpenMP keeps a team of threads for each thread that has used torch, and
-        a second team, though idle, makes the first one wait by sleeping, which costs a tenth of a step.
+        a second team, though idle, takes away from the first.
         `steady`: prompts are always cut at multiples of `prefill_chunk` (see Scheduler)."""
         self.name, self._load, self._sample, self._hook = name, load, sample, hook
         self._slots, self._chunk, self._steady, self._threads = slots, prefill_chunk, steady, threads
