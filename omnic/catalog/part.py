@@ -11,8 +11,6 @@ from omnic.contract.files import File
 from omnic.contract.types import Type
 from omnic.expr import Expr, Literal
 
-STREAM_MODES = ("token", "word", "clause", "sentence", "chunk", "whole")  # finest first
-
 
 class CatalogError(ValueError):
     """A model or part that cannot be used as written. The user's mistake: the checker makes a diagnostic of it.

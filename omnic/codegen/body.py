@@ -10,8 +10,9 @@ from omnic.codegen import python as py
 from omnic.codegen.names import Names, identifier
 from omnic.codegen.stages import SAMPLER_KEYS, settled
 from omnic.contract.types import Type
-from omnic.expr import Call, Expr, Literal, Name
+from omnic.expr import Expr
 from omnic.expr import names as names_in
+from omnic.ir.edges import stream_mode
 from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage, get
 
 _SEGMENTERS = {"word": "Words()", "clause": "Clauses()", "sentence": "Sentences()", "whole": "Whole()"}
@@ -198,20 +199,10 @@ class Body:
                 yield self.names.stages[producer]
 
 
-def stream_of(channel: Channel) -> tuple[str, int | None]:
-    """The stream mode of a channel and the n of `chunk(n)`."""
-    setting = get(channel.how, "stream")
-    match setting.value if setting else "whole":
-        case Call(function=mode, args=(Literal(value=int() as n),)):
-            return mode, n
-        case Name(path=(mode,)) | str(mode):
-            return mode, None
-        case other:
-            raise TypeError(f"not a stream mode: {other!r}")
-
-
 def _segmenter(channel: Channel) -> str | None:
-    return _SEGMENTERS.get(stream_of(channel)[0]) if channel.type.kind == "text" else None
+    stream = get(channel.how, "stream")
+    mode, _ = stream_mode(stream.value if stream else "whole")
+    return _SEGMENTERS.get(mode) if channel.type.kind == "text" else None
 
 
 def _window(channel: Channel) -> str:
