@@ -1,4 +1,4 @@
-"""C1 and C6: `omnic check` as a whole process, what its phases take, and long files.
+"""`omnic check` as a whole process, what its phases take, and long files.
 
 The process is timed against `python -c pass`, the two alternating. Phases are timed in a fresh process each, since the
 first parse of a process builds its lexers. Long files are one pipeline of many stages and many pipelines of few; twice

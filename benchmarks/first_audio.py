@@ -1,4 +1,4 @@
-"""C4: how soon a spoken answer is heard, against running the same stages one after the other.
+"""How soon a spoken answer is heard, against running the same stages one after the other.
 
 One process holds the built assistant. Each prompt is asked twice: streamed, where speech begins while text is still
 generated, and apart, where the whole text is generated and then the whole of it spoken. Both give the same text and

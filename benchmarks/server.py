@@ -1,4 +1,4 @@
-"""C5: what the server adds to a request, and whether its memory stays flat.
+"""What the server adds to a request, and whether its memory stays flat.
 
 Our server on fake stages that answer at once, against a bare Starlette app that echoes its body, both under the
 same uvicorn, each asked at a steady rate by the same client. Pairs alternate; the figure is the median over pairs of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnic import __version__
 from omnic.diagnostics import Sink
-from omnic.source import Source
+from omnic.source import Source, decode
 
 if TYPE_CHECKING:
     from omnic import manifest
@@ -59,7 +59,7 @@ def front(
     from omnic.dsl.lower import lower
     from omnic.dsl.parse import parse
 
-    source = Source(str(path), path.read_text(encoding="utf-8"))
+    source = Source(str(path), decode(path.read_bytes()))
     file = parse(source, sink)
     checked = file and check(file, base=path.parent, resolve=resolve, sink=sink)
     if checked is None or sink.has_errors:
@@ -138,6 +138,7 @@ class Versions:
 def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
     """The lock and the generated files of a planned pipeline. Reads sources and weights, writes nothing."""
     from omnic import manifest
+    from omnic.codegen.names import python_files
     from omnic.codegen.record import manifest_of
     from omnic.codegen.render import render
     from omnic.codegen.views import module_view
@@ -146,7 +147,7 @@ def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
     from omnic.runtime import lock as locks
 
     source = planned.front.path
-    digest = hashlib.sha256(planned.front.source.text.encode()).hexdigest()
+    digest = locks.digest(source)
     view = module_view(planned.pipeline, source.name, digest, versions.omnic)
     content = manifest_of(
         planned.pipeline,
@@ -164,10 +165,8 @@ def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
         "plan.json": plan_json(planned.pipeline, planned.context).encode(),
         "plan.md": plan_markdown(planned.pipeline, planned.context).encode(),
     }
-    for stage in planned.pipeline.stages:
-        if stage.kind == "python":
-            name = stage.part.partition(":")[0]
-            out[f"python/{Path(name).name}"] = (source.parent / name).read_bytes()
+    for file, name in python_files(planned.pipeline).items():
+        out[f"python/{name}"] = (source.parent / file).read_bytes()
     lock = locks.Lock(
         omnic=versions.omnic,
         target=planned.pipeline.target,

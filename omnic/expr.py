@@ -252,10 +252,12 @@ def quote(text: str) -> str:
     return f'"{body}"'
 
 
+ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\"}
+
+
 def unquote(literal: str) -> str:
     """The text of a string literal, quotes included."""
-    escapes = {"n": "\n", "t": "\t", "r": "\r"}
-    return re.sub(r"\\(.)", lambda m: escapes.get(m[1], m[1]), literal[1:-1])
+    return re.sub(r"\\(.)", lambda m: ESCAPES.get(m[1], m[1]), literal[1:-1])
 
 
 def format_value(value: Any) -> str:
@@ -301,9 +303,9 @@ def _print(expr: Expr, outer: int) -> str:
 
 _TOKEN = re.compile(
     r"""\s*(?:
-    (?P<size>\d+x\d+(?:x\d+)?(?![A-Za-z0-9_]))
-  | (?P<quantity>\d+(?:\.\d+)?(?!e[+-]?\d)[A-Za-z][A-Za-z/]*(?![A-Za-z0-9_]))
-  | (?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![A-Za-z0-9_]))
+    (?P<size>[0-9]+x[0-9]+(?:x[0-9]+)?(?![A-Za-z0-9_]))
+  | (?P<quantity>[0-9]+(?:\.[0-9]+)?(?!e[+-]?[0-9])[A-Za-z][A-Za-z/]*(?![A-Za-z0-9_]))
+  | (?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?(?![A-Za-z0-9_]))
   | (?P<string>"(?:[^"\\\n]|\\.)*")
   | (?P<name>[A-Za-z_][A-Za-z0-9_]*)
   | (?P<op><=|>=|==|!=|->|\.\.|[-+*/<>(),.@=?\[\]:{}%!])

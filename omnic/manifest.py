@@ -84,6 +84,11 @@ class Manifest:
     def model(self, name: str) -> Model:
         return next(m for m in self.models if m.name == name)
 
+    @property
+    def on_gpus(self) -> bool:
+        """Whether some stage is planned for another device than the CPU."""
+        return any(device not in ("cpu", "host") for stage in self.stages for device in stage.how.get("on", ()))
+
 
 _TEXT = (Type, Range, Choices, Size, Quantity, Expr)  # carried as text, in the syntax of the language
 

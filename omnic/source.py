@@ -6,6 +6,12 @@ import bisect
 from dataclasses import dataclass, field
 
 
+def decode(data: bytes) -> str:
+    """The text of a file: UTF-8, with a byte order mark or without; line endings as they are. Raises
+    UnicodeDecodeError."""
+    return data.decode("utf-8-sig")
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One file of source. `path` is how the user named it; it is only ever shown, never opened again."""

@@ -6,25 +6,32 @@ Bytes are bytes, rates are a second. A target need not be there.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+from omnic.expr import Quantity, Size, format_value
+from omnic.spelling import did_you_mean
 
 GIB = 1 << 30
 _PRESETS = Path(__file__).parent / "presets" / "gpus.json"
 _CUDA_CONTEXT = 500 << 20  # what a process takes of a device before it holds anything
+_MOST = 1024  # devices, or hosts, of one target
+_PRECISIONS = ("bf16", "fp8", "fp32")  # in which a device's rate may be stated
+_HOSTS = '`hosts(2, gpu("h200", count = 4))`'
 
 
 class TargetError(ValueError):
-    """A target that cannot be had from what was written. `help` says what can, where there is something."""
+    """A target that cannot be had from what was written. `help` says what can, where there is something; `option`
+    is the one of a call that is at fault, where it is one."""
 
-    def __init__(self, message: str, help: str | None = None) -> None:
+    def __init__(self, message: str, help: str | None = None, *, option: str | None = None) -> None:
         super().__init__(message)
-        self.message, self.help = message, help
+        self.message, self.help, self.option = message, help, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,7 @@ def presets() -> dict[str, Device]:
 
 def _preset(name: str, n: Mapping[str, Any]) -> Device:
     memory = int(n["memory_gib"] * GIB)
-    rates = tuple((p, n[f"{p}_tflops"] * 1e12) for p in ("bf16", "fp8") if f"{p}_tflops" in n)
+    rates = tuple((p, n[f"{p}_tflops"] * 1e12) for p in _PRECISIONS if n.get(f"{p}_tflops") is not None)
     return Device(
         name="gpu0",
         kind="gpu",
@@ -165,10 +172,9 @@ def gpu(
     """
     if model is None and memory is None:
         raise TargetError("a GPU needs a name or its memory", '`gpu("h200")` or `gpu(memory = 24GiB)`')
-    if type(count) is not int or not 1 <= count <= 1024:
-        raise TargetError(f"`count` must be a whole number from 1, not {count}")
+    _counted(count, "`count`", option="count")
     if link not in (None, "nvlink", "pcie"):
-        raise TargetError(f"`link` must be nvlink or pcie, not {link}")
+        raise TargetError(f"`link` must be nvlink or pcie, not {link}", option="link")
     numbers = _known(model) if model is not None else {}
     bare = Device("gpu0", "gpu", "", 0, 0, context_bytes=_CUDA_CONTEXT, origin="as written")
     base = _preset(model, numbers) if model is not None else bare
@@ -177,13 +183,18 @@ def gpu(
     if pcie is not None:
         base = replace(base, link=float(pcie))
     if link == "nvlink" and model is not None and "nvlink_gb_s" not in numbers:
-        raise TargetError(f"`{model}` has no nvlink", "`link = pcie`")
+        raise TargetError(f"`{model}` has no nvlink", "`link = pcie`", option="link")
     kind = link or ("nvlink" if "nvlink_gb_s" in numbers else "pcie")
     rate = numbers.get("nvlink_gb_s", 0.0) * 1e9 if kind == "nvlink" else base.link
     devices = tuple(replace(base, name=f"gpu{i}") for i in range(count))
     links = tuple(Link((a.name, b.name), kind, rate) for i, a in enumerate(devices) for b in devices[i + 1 :])
     name = model or f"gpu {memory_text(base.memory_bytes)}"
     return Target(f"{name} * {count}" if count > 1 else name, devices, _host(host_memory), links)
+
+
+def _counted(count: Any, what: str, *, option: str | None = None) -> None:
+    if type(count) is not int or not 1 <= count <= _MOST:
+        raise TargetError(f"{what} must be a whole number in 1..{_MOST}, not {_shown(count)}", option=option)
 
 
 def _host(memory: int | None, free: int | None = None) -> Device:
@@ -196,10 +207,9 @@ def _host(memory: int | None, free: int | None = None) -> Device:
 
 def hosts(count: int, of: Target, *, net: float | None = None) -> Target:
     """`count` hosts, each with the devices of `of`, joined by a network of `net` bytes/s. Raises TargetError."""
-    if type(count) is not int or not 1 <= count <= 1024:
-        raise TargetError(f"the number of hosts must be a whole number from 1, not {count}")
+    _counted(count, "the number of hosts")
     if not of.gpus or of.hosts > 1:
-        raise TargetError("`hosts` takes a number and what each host has", '`hosts(2, gpu("h200", count = 4))`')
+        raise TargetError("`hosts` takes a number and what each host has", _HOSTS)
     each = len(of.devices)
     devices, links = [], []
     for h in range(count):
@@ -230,27 +240,55 @@ _CALLS: dict[str, tuple[Callable[..., Target], tuple[str, ...]]] = {
     "gpu": (gpu, ("model", "count", "link", "memory", "host_memory", "pcie")),
     "hosts": (hosts, ("count", "of", "net")),
 }
+_MEASURES = {
+    "memory": ("B", "24GiB"),
+    "host_memory": ("B", "128GiB"),
+    "pcie": ("B/s", "64GB/s"),
+    "net": ("B/s", "400Gb/s"),
+}
+_WORDS = {"model": 'the name of a GPU, such as "h200"', "link": "nvlink or pcie"}
 
 
 def made(function: str, args: tuple[Any, ...], options: Mapping[str, Any]) -> Target:
-    """The target that a deploy block writes as a call. Quantities come as numbers of their base unit, targets inside
-    as targets. Raises TargetError."""
+    """The target that a deploy block writes as a call. Values are those of the language, targets inside are Targets.
+    Raises TargetError."""
     if function not in _CALLS:
         raise TargetError(f"`{function}` makes no target", f"targets are {', '.join(_CALLS)}, or a file")
     make, known = _CALLS[function]
     for name in options:
         if name not in known:
-            raise TargetError(f"`{function}` has no option `{name}`", _nearest(name, known))
+            raise TargetError(f"`{function}` has no option `{name}`", _nearest(name, known), option=name)
+    places = zip(known, args, strict=False)  # what is too much is told by the call itself
     try:
-        return make(*args, **options)
+        fitted = {name: _fitted(name, value) for name, value in options.items()}
+        return make(*(_fitted(name, value) for name, value in places), *args[len(known) :], **fitted)
     except TypeError:
         raise TargetError(f"`{function}` does not take these arguments", f"it has {', '.join(known)}") from None
 
 
+def _fitted(name: str, value: Any) -> Any:
+    """The value of an option of a call, as the function takes it."""
+    if name in _MEASURES:
+        dimension, example = _MEASURES[name]
+        if not isinstance(value, Quantity) or value.dimension != dimension or value.base <= 0:
+            raise TargetError(f"`{name}` must be a quantity such as {example}, not {_shown(value)}", option=name)
+        return value.base
+    if name in _WORDS and not isinstance(value, str):
+        raise TargetError(f"`{name}` must be {_WORDS[name]}, not {_shown(value)}", option=name)
+    if name == "of" and not isinstance(value, Target):
+        raise TargetError("`hosts` takes a number and what each host has", _HOSTS, option=name)
+    return value
+
+
+def _shown(value: Any) -> str:
+    known = value is None or isinstance(value, bool | int | float | str | Quantity | Size)
+    return format_value(value) if known else "this"
+
+
 _FILE = {"name", "host", "devices", "links"}
 _HOST = {"memory_gib", "free_gib", "cores"}
-_DEVICE = {"preset", "count", "memory_gib", "free_gib", "bandwidth_gb_s", "bf16_tflops", "fp8_tflops", "fp32_tflops",
-           "launch_us", "pcie_gb_s", "arch"}  # fmt: skip
+_DEVICE = {"preset", "count", "memory_gib", "free_gib", "bandwidth_gb_s", "launch_us", "pcie_gb_s", "arch",
+           *(f"{p}_tflops" for p in _PRECISIONS)}  # fmt: skip
 _LINK = {"between", "kind", "gb_s"}
 
 
@@ -275,38 +313,46 @@ def read(path: Path) -> Target:
     memory, free = (_number(stated, n, f"{where}, host") for n in ("memory_gib", "free_gib"))
     cores = stated.get("cores")
     if cores is not None and (type(cores) is not int or cores < 1):
-        raise TargetError(f"{where}, host: `cores` must be a whole number from 1, not {cores}")
-    name = str(content.get("name", path.stem))
+        raise TargetError(f"{where}, host: `cores` must be a whole number from 1, not {_json(cores)}")
+    name = _text(content, "name", where, path.stem)
     devices: list[Device] = []
-    for index, entry in enumerate(content.get("devices", [])):
+    for index, entry in enumerate(_list(content, "devices", where)):
         devices += _devices(entry, f"{where}, device {index}", len(devices))
     total = int((memory or 0) * GIB)
-    usable = total if free is None else int(free * GIB)
+    usable = total if free is None else _free(free, total, f"{where}, host")
     if not devices:
         if not total:
             raise TargetError(f"{where} needs devices, or a host with `memory_gib`")
         device = Device("cpu", "cpu", "", total, usable, origin=where)
         return Target(name, (device,), device, cores=cores, file=path)
-    links = tuple(_link(e, f"{where}, link {i}", devices) for i, e in enumerate(content.get("links", [])))
+    links = tuple(_link(e, f"{where}, link {i}", devices) for i, e in enumerate(_list(content, "links", where)))
     return Target(name, tuple(devices), replace(_host(total, usable), origin=where), links, cores, file=path)
 
 
 def _devices(entry: Any, where: str, first: int) -> list[Device]:
     _fields(entry, _DEVICE, where)
     count = entry.get("count", 1)
-    if type(count) is not int or count < 1:
-        raise TargetError(f"{where}: `count` must be a whole number from 1, not {count}")
-    numbers = dict(_known(entry["preset"])) if "preset" in entry else {}
-    numbers |= {"bandwidth_gb_s": 0.0, "launch_us": 0.0, "pcie_gb_s": 0.0, "arch": ""} | numbers | entry
+    if type(count) is not int or not 1 <= count <= _MOST - first:
+        raise TargetError(f"{where}: `count` must be a whole number in 1..{_MOST - first}, not {_json(count)}")
+    preset = _text(entry, "preset", where, "")
+    numbers = {"bandwidth_gb_s": 0.0, "launch_us": 0.0, "pcie_gb_s": 0.0, "arch": ""}
+    numbers |= (dict(_known(preset)) if "preset" in entry else {}) | entry
     if _number(numbers, "memory_gib", where) is None:
         raise TargetError(f"{where} needs `preset` or `memory_gib`")
     for name in _DEVICE - {"preset", "count", "arch"}:
         _number(numbers, name, where)
-    device = replace(_preset(entry.get("preset", ""), numbers | {"origin": where}))
+    _text(numbers, "arch", where, "")
+    device = _preset(preset, numbers | {"origin": where})
     free = _number(numbers, "free_gib", where)
     if free is not None:
-        device = replace(device, free_bytes=min(int(free * GIB), device.memory_bytes))
+        device = replace(device, free_bytes=_free(free, device.memory_bytes, where))
     return [replace(device, name=f"gpu{first + i}") for i in range(count)]
+
+
+def _free(gib: float, total: int, where: str) -> int:
+    if gib * GIB > total:
+        raise TargetError(f"{where}: `free_gib` is {gib:g}, more than the {total / GIB:g} there are")
+    return int(gib * GIB)
 
 
 def _link(entry: Any, where: str, devices: list[Device]) -> Link:
@@ -317,9 +363,9 @@ def _link(entry: Any, where: str, devices: list[Device]) -> Link:
         or len(ends) != 2
         or any(type(e) is not int or not 0 <= e < len(devices) for e in ends)
     ):
-        raise TargetError(f"{where}: `between` must be two device numbers, not {ends}")
+        raise TargetError(f"{where}: `between` must be two device numbers, not {_json(ends)}")
     if entry.get("kind") not in ("nvlink", "pcie"):
-        raise TargetError(f"{where}: `kind` must be nvlink or pcie, not {entry.get('kind')}")
+        raise TargetError(f"{where}: `kind` must be nvlink or pcie, not {_json(entry.get('kind'))}")
     return Link((f"gpu{ends[0]}", f"gpu{ends[1]}"), entry["kind"], (_number(entry, "gb_s", where) or 0.0) * 1e9)
 
 
@@ -331,16 +377,35 @@ def _fields(entry: Any, known: set[str], where: str) -> None:
             raise TargetError(f"{where} has no field `{name}`", _nearest(name, known))
 
 
-def _number(entry: Mapping[str, Any], name: str, where: str) -> float | None:
-    value = entry.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-        raise TargetError(f"{where}: `{name}` must be a number from 0, not {value!r}")
+def _list(entry: Mapping[str, Any], name: str, where: str) -> list[Any]:
+    value = entry.get(name, [])
+    if not isinstance(value, list):
+        raise TargetError(f"{where}: `{name}` must be a list, not {_json(value)}")
     return value
 
 
-def _nearest(name: str, known: Any) -> str:
-    close = get_close_matches(name, sorted(known), n=1)
-    return f"did you mean `{close[0]}`?" if close else f"known: {', '.join(sorted(known))}"
+def _text(entry: Mapping[str, Any], name: str, where: str, default: str) -> str:
+    value = entry.get(name, default)
+    if not isinstance(value, str):
+        raise TargetError(f"{where}: `{name}` must be a text, not {_json(value)}")
+    return value
+
+
+def _number(entry: Mapping[str, Any], name: str, where: str) -> float | None:
+    value = entry.get(name)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and value >= 0 and math.isfinite(value)):
+        raise TargetError(f"{where}: `{name}` must be a number from 0, not {_json(value)}")
+    return value
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    words = sorted(known)
+    return did_you_mean(name, words) or f"known: {', '.join(words)}"
 
 
 # --- which devices of the machine -------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from omnic.diagnostics import Label, Sink, nearest, render
+from omnic.diagnostics import Label, Sink, render
 from omnic.source import Source, Span
+from omnic.spelling import nearest
 
 SOURCE = Source("voice.omni", "pipeline voice {\n  stage think = omni.thinker\n  think.hiden -> talk.hidden\n}\n")
 

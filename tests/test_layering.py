@@ -16,14 +16,16 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "omnic"
-FREE = {"contract", "expr"}  # importable from everywhere but from below
+FREE = {"contract", "expr", "hub", "spelling"}  # importable from everywhere but from below
 BELOW = {
     "source": set(),
     "expr": set(),
+    "hub": set(),
+    "spelling": set(),
     "installed": set(),
-    "target": set(),
+    "target": {"expr", "spelling"},
     "diagnostics": set(),
-    "contract": {"expr"},
+    "contract": {"expr", "spelling"},
 }
 SERVE_LIBRARIES = {  # jinja2 too: chat templates are written in it, so transformers needs it
     "torch", "transformers", "tokenizers", "safetensors", "numpy", "fastapi", "starlette", "pydantic", "uvicorn",

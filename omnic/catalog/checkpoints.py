@@ -56,7 +56,9 @@ def from_folder(folder: Path, root: Path, where: str) -> Model:
     _complete(folder, where, bool(paths))
     tensors = [tensor for path in paths for tensor in safetensors.header(path)]
     generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
-    found_model = llama.from_checkpoint(kind, config, tensors, generation, f"{where}/config.json")
+    found_model = llama.from_checkpoint(
+        kind, config, tensors, generation, f"{where}/config.json", f"{where}/generation_config.json"
+    )
     names = [folder / name for name in _SIDE_FILES if (folder / name).exists()] + list(paths)
     files = tuple(File(p.relative_to(root).as_posix(), p.stat().st_size) for p in names)
     return replace(found_model, files=files, root=str(root))
@@ -86,18 +88,24 @@ def _other(module: str, config: dict[str, Any], folder: Path, root: Path, where:
 
 def model_type(config: dict[str, Any], where: str) -> str:
     """The model type of a config.json that omnic runs as a language model. Raises CatalogError for any other."""
-    from omnic.catalog import llama
+    from omnic.catalog.llama_config import ARCHITECTURES, DEFAULTS
 
-    architectures = [str(a) for a in config.get("architectures") or ()]
-    kind = config.get("model_type") or next((llama.ARCHITECTURES.get(a) for a in architectures), None)
+    stated, listed = config.get("model_type"), config.get("architectures")
+    if not isinstance(stated, str | None):
+        raise CatalogError(f"{where}/config.json: `model_type` is {stated!r}, not a name", id="bad-checkpoint")
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(a, str) for a in listed)):
+        message = f"{where}/config.json: `architectures` is {listed!r}, not a list of names"
+        raise CatalogError(message, id="bad-checkpoint")
+    architectures: list[str] = listed or []
+    kind = stated or next((ARCHITECTURES.get(a) for a in architectures), None)
     if (refusal := later.model_type(str(kind), where)) is not None:
         raise refusal
-    wrong = [a for a in architectures if a not in llama.ARCHITECTURES]
-    if kind not in llama.DEFAULTS or wrong:
+    wrong = [a for a in architectures if a not in ARCHITECTURES]
+    if kind not in DEFAULTS or wrong:
         found = f"architecture `{wrong[0]}`" if wrong else f"model type `{kind}`"
-        known = ", ".join(llama.ARCHITECTURES)
+        known = ", ".join(ARCHITECTURES)
         raise CatalogError(f"{where}: omnic does not know {found}", help=f"it knows {known}", id="unknown-family")
-    return str(kind)
+    return kind
 
 
 def _complete(folder: Path, where: str, weights: bool) -> None:

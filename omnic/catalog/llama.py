@@ -1,42 +1,23 @@
 """Decoder-only language models of one shape: Llama, Qwen2 and Qwen3.
 
-They differ in biases (Qwen2 has them on q, k and v) and in norms on q and k (Qwen3). Everything the runtime needs
-to load and run one is in the `config` made here; what it could not run exactly is refused here.
+They differ in biases (Qwen2 has them on q, k and v) and in norms on q and k (Qwen3). What the runtime could not run
+exactly is refused, here or in `llama_config`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any
 
+from omnic.catalog.llama_config import DEFAULTS, bad_checkpoint, config_of, token_ids
 from omnic.catalog.part import CatalogError, Cost, Model, Part, Port, WeightGroup
 from omnic.catalog.safetensors import Tensor
 from omnic.catalog.sampling import sampling_keys
 from omnic.contract.types import Type
 from omnic.expr import parse
-
-_COMMON: dict[str, Any] = {
-    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "hidden_act": "silu",
-    "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "attention_bias": False, "head_dim": None,
-    "rope_theta": 10000.0, "rope_scaling": None, "bos_token_id": None, "eos_token_id": None,
-}  # fmt: skip
-_QWEN: dict[str, Any] = _COMMON | {
-    "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32, "max_position_embeddings": 32768,
-    "use_sliding_window": False,
-}  # fmt: skip
-
-DEFAULTS: dict[str, dict[str, Any]] = {
-    # what config.json leaves out, by model type: the defaults of transformers' config classes
-    "llama": _COMMON | {
-        "vocab_size": 32000, "intermediate_size": 11008, "num_key_value_heads": None, "max_position_embeddings": 2048,
-        "mlp_bias": False, "bos_token_id": 1, "eos_token_id": 2,
-    },
-    "qwen2": _QWEN,
-    "qwen3": _QWEN | {"head_dim": 128},
-}  # fmt: skip
-_FIXED = {"qwen2": {"attention_bias": True}}  # no option there: q, k and v always have one
+from omnic.spelling import did_you_mean
 
 _TINY: dict[str, Any] = {
     # what `random(…)` leaves out: a model that any machine loads in a moment
@@ -46,100 +27,11 @@ _TINY: dict[str, Any] = {
 }  # fmt: skip
 _LEAST_WORDS = 259  # bytes and marks, of which the tokenizer of a random model is made
 
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 DTYPES = {"bf16": ("BF16", 2), "fp32": ("F32", 4)}  # `precision`: dtype of the tensors held, bytes an element
 _STORED = ("F64", "F32", "F16", "BF16")
 _LIBRARY_BYTES = 275 << 20  # torch and transformers once a tokenizer is loaded; measured on a CPU
 _BYTES_PER_WORD = 950  # of the vocabulary, in a loaded tokenizer; measured at 300, 49 152 and 151 936 words
 _SCRATCH_BYTES = 4 << 20  # what kernels keep for themselves
-
-
-# --- config -----------------------------------------------------------------------------------------------------------
-
-
-def config_of(model_type: str, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The numbers of a config.json with what it leaves out filled in. Raises CatalogError for what cannot run."""
-    try:
-        return _config(model_type, raw, where)
-    except CatalogError:
-        raise
-    except (TypeError, ValueError, AttributeError) as error:
-        raise bad_checkpoint(where, f"its numbers make no sense: {error}") from None
-
-
-def _config(model_type: str, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
-    given = {k: v for k, v in raw.items() if k in DEFAULTS[model_type]}
-    full = DEFAULTS[model_type] | given | _FIXED.get(model_type, {})
-    rope = raw.get("rope_parameters") or {}
-    heads = _count(full, "num_attention_heads", where)
-    config = {
-        "model_type": model_type,
-        "hidden_size": _count(full, "hidden_size", where),
-        "intermediate_size": _count(full, "intermediate_size", where),
-        "num_hidden_layers": _count(full, "num_hidden_layers", where),
-        "num_attention_heads": heads,
-        "num_key_value_heads": _count(full, "num_key_value_heads", where, heads),
-        "head_dim": _count(full, "head_dim", where, full["hidden_size"] // heads),
-        "vocab_size": _count(full, "vocab_size", where),
-        "max_position_embeddings": _count(full, "max_position_embeddings", where),
-        "rms_norm_eps": float(full["rms_norm_eps"]),
-        "rope_theta": float(rope.get("rope_theta", full["rope_theta"])),
-        "rope_scaling": _rope_scaling(rope or full["rope_scaling"] or {}, where),
-        "tie_word_embeddings": bool(full["tie_word_embeddings"]),
-        "attention_bias": bool(full["attention_bias"]),
-        "attention_output_bias": bool(full["attention_bias"]) and model_type != "qwen2",
-        "mlp_bias": bool(full.get("mlp_bias", False)),
-        "qk_norm": model_type == "qwen3",
-        "bos_token_id": full["bos_token_id"],
-        "eos_token_id": _ids(full["eos_token_id"]),
-    }
-    if config["num_attention_heads"] % config["num_key_value_heads"] or config["head_dim"] % 2:
-        raise bad_checkpoint(
-            where, f"{heads} heads, {config['num_key_value_heads']} KV heads of {config['head_dim']} do not fit"
-        )
-    for why in _cannot_run(full, raw):
-        raise CatalogError(f"{where}: omnic cannot run {why} yet", id="not-supported-yet")
-    return config
-
-
-def _count(full: Mapping[str, Any], name: str, where: str, default: int | None = None) -> int:
-    value = full[name] if full[name] is not None else default
-    if type(value) is not int or value < 1:
-        raise bad_checkpoint(where, f"`{name}` is {value!r}, not a positive whole number")
-    return value
-
-
-def _ids(value: Any) -> list[int]:
-    return [] if value is None else [int(v) for v in value] if isinstance(value, list | tuple) else [int(value)]
-
-
-_LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-
-
-def _rope_scaling(rope: Mapping[str, Any], where: str) -> dict[str, Any] | None:
-    """None, or the numbers of `linear` or `llama3` scaling."""
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    needs = {"default": (), "linear": ("factor",), "llama3": _LLAMA3}.get(kind)
-    if needs is None or rope.get("partial_rotary_factor", 1.0) != 1.0:
-        what = f"rope type `{kind}`" if needs is None else "partial rotary embeddings"
-        raise CatalogError(f"{where}: omnic cannot run {what} yet", id="not-supported-yet")
-    if missing := [n for n in needs if not isinstance(rope.get(n), int | float)]:
-        raise bad_checkpoint(where, f"rope type `{kind}` needs `{missing[0]}`")
-    return {"rope_type": kind} | {n: rope[n] for n in needs} if needs else None
-
-
-def _cannot_run(full: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[str]:
-    if full["hidden_act"] != "silu":
-        yield f"activation `{full['hidden_act']}`"
-    if full.get("use_sliding_window") or "sliding_attention" in (raw.get("layer_types") or ()):
-        yield "sliding window attention"
-    if raw.get("quantization_config"):
-        method = dict(raw["quantization_config"]).get("quant_method", "an unknown method")
-        yield f"checkpoints quantised with {method}"
-    if raw.get("pretraining_tp", 1) != 1:
-        yield "`pretraining_tp` other than 1"
-    if raw.get("partial_rotary_factor", 1.0) != 1.0:
-        yield "partial rotary embeddings"
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
@@ -208,16 +100,22 @@ def digest(tensors: Iterable[Tensor]) -> str:
 
 
 def from_checkpoint(
-    model_type: str, raw: Mapping[str, Any], stored: Iterable[Tensor] | None, generation: Mapping[str, Any], where: str
+    model_type: str,
+    raw: Mapping[str, Any],
+    stored: Iterable[Tensor] | None,
+    generation: Mapping[str, Any],
+    where: str,
+    generation_where: str | None = None,
 ) -> Model:
-    """The model of a config.json. Without `stored` tensors, those that the config implies, in bf16."""
+    """The model of a config.json, read at `where`, and a generation config, read at `generation_where` (there too if
+    None). Without `stored` tensors, those that the config implies, in bf16. Raises CatalogError."""
     config = config_of(model_type, raw, where)
-    if stop := _ids(generation.get("eos_token_id")):
+    if stop := token_ids(generation, "eos_token_id", generation_where or where):
         config["eos_token_id"] = stop
     if stored is None:
         stored = [Tensor(name, "BF16", shape) for name, shape in tensors_of(config).items()]
     loaded = checked(config, stored, where)
-    return model_of(config, "safetensors", digest(loaded), generation, where)
+    return model_of(config, "safetensors", digest(loaded), generation, where, generation_where)
 
 
 def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
@@ -229,7 +127,7 @@ def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
         if name not in known:
             raise CatalogError(
                 f'`random("{model_type}")` has no option `{name}`',
-                help=_close(name, ["seed", *known]),
+                help=did_you_mean(name, ["seed", *known]) or f"it has {', '.join(['seed', *known])}",
                 id="bad-model-option",
             )
     if type(seed) is not int or not 0 <= seed < 1 << 63:
@@ -246,14 +144,15 @@ def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
     return model_of(config, "random", digest(stored), {}, where)
 
 
-def _close(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, n=1)
-    return f"did you mean `{near[0]}`?" if near else f"it has {', '.join(known)}"
-
-
-def model_of(config: dict[str, Any], format: str, header: str, generation: Mapping[str, Any], where: str) -> Model:
+def model_of(
+    config: dict[str, Any],
+    format: str,
+    header: str,
+    generation: Mapping[str, Any],
+    where: str,
+    generation_where: str | None = None,
+) -> Model:
+    """The model of a config that `config_of` made. `header` is the digest of its tensors."""
     costs = tuple((precision, _cost(config, size)) for precision, (_, size) in DTYPES.items())
     text = Port("text", Type("text"), streams=("token", "word", "clause", "sentence", "whole"))
     messages = Port("messages", Type("chat", (Type("text"),)))
@@ -262,7 +161,7 @@ def model_of(config: dict[str, Any], format: str, header: str, generation: Mappi
         "generate",
         inputs=(messages,),
         outputs=(text,),
-        keys=sampling_keys(config["max_position_embeddings"], generation, where),
+        keys=sampling_keys(config["max_position_embeddings"], generation, generation_where or where),
         cost=costs[0][1],
         costs=costs,
         doc="answers a conversation in text",
@@ -300,7 +199,3 @@ def _cost(config: Mapping[str, Any], size: int) -> Cost:
         flops_per_token=parse(f"{matmuls + head} + context * {4 * layers * q}"),
         process_bytes=_LIBRARY_BYTES + _BYTES_PER_WORD * config["vocab_size"],
     )
-
-
-def bad_checkpoint(where: str, why: str) -> CatalogError:
-    return CatalogError(f"{where}: {why}", id="bad-checkpoint")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from omnic.catalog.gguf import Header
-from omnic.catalog.llama import DEFAULTS, bad_checkpoint, checked, config_of, digest, model_of
+from omnic.catalog.llama import checked, digest, model_of
+from omnic.catalog.llama_config import DEFAULTS, bad_checkpoint, config_of
 from omnic.catalog.part import CatalogError, Model
 from omnic.catalog.safetensors import Tensor
 
@@ -36,7 +38,7 @@ def from_gguf(header: Header, where: str) -> Model:
         "num_hidden_layers": meta.get(f"{kind}.block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": meta.get(f"{kind}.attention.head_count_kv", heads),
-        "head_dim": meta.get(f"{kind}.attention.key_length") or (hidden // heads if hidden and heads else None),
+        "head_dim": meta.get(f"{kind}.attention.key_length"),
         "vocab_size": embedding.shape[0] if embedding else meta.get(f"{kind}.vocab_size"),
         "max_position_embeddings": meta.get(f"{kind}.context_length"),
         "rms_norm_eps": _short(meta.get(f"{kind}.attention.layer_norm_rms_epsilon", 1e-6)),
@@ -49,7 +51,7 @@ def from_gguf(header: Header, where: str) -> Model:
         ],
     }
     for name, value in raw.items():
-        if value is None and name != "bos_token_id":
+        if value is None and name not in ("bos_token_id", "head_dim"):
             raise bad_checkpoint(where, f"its header does not give `{name}`")
     scaling = meta.get(f"{kind}.rope.scaling.type", "none")
     if scaling == "linear":
@@ -74,8 +76,10 @@ def _from_gguf_name(name: str, where: str) -> str:
     return f"model.layers.{block}.{_GGUF_LAYER.get(inner, inner)}.{suffix}"
 
 
-def _short(value: float) -> float:
-    """The shortest decimal that is the same float32: 9.999999747378752e-06 -> 1e-05."""
+def _short(value: Any) -> Any:
+    """The shortest decimal that is the same float32: 9.999999747378752e-06 -> 1e-05; what is no float as it is."""
+    if not isinstance(value, float):
+        return value
     packed = struct.pack("<f", value)
     shortest = (float(f"{value:.{digits}g}") for digits in range(1, 10))
     return next((v for v in shortest if struct.pack("<f", v) == packed), value)

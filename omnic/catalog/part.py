@@ -11,7 +11,6 @@ from omnic.contract.files import File
 from omnic.contract.types import Type
 from omnic.expr import Expr, Literal
 
-STREAM_MODES = ("token", "word", "clause", "sentence", "chunk", "whole")  # finest first
 EACH = ("whole", "clause", "sentence")  # of ports that take text, or what is made of it, whole unless told otherwise
 
 

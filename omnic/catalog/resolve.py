@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -150,16 +151,25 @@ def _path(name: str, base: Path) -> Model:
 
 
 def _repository(name: str, revision: str | None) -> Model:
-    from omnic.catalog import hub
+    from omnic import hub
 
     if not isinstance(revision, str | None):
         raise CatalogError(f"`revision` must be a string, not {format_value(revision)}", id="bad-model-option")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        raise CatalogError(f"`{name}` is not a repository name", help='write `hf("org/repo")`', id="model-not-found")
     found = hub.snapshot(name, revision)
     if found is not None:
         return replace(checkpoints.from_folder(found, found, name), revision=found.name)
     described = _described(name) if revision in (None, "main") else None
     if described is None:
-        raise later.repository(name) or hub.not_cached(name, revision)
+        if (refusal := later.repository(name)) is not None:
+            raise refusal
+        at = f" at revision `{revision}`" if revision else ""
+        raise CatalogError(
+            f"`{name}`{at} is not in the hub cache {hub.cache()}",
+            help=f"{hub.fetch(name, revision)}, or name a directory with `path(…)`",
+            id="model-not-found",
+        )
     return described
 
 

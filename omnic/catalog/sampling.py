@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ def sampling_keys(max_context: int, generation: Mapping[str, Any], origin: str) 
     A checkpoint that says how to sample is followed: what it leaves out is neutral, `do_sample = false` is greedy.
     Raises CatalogError (`bad-checkpoint`) if what it says cannot be meant.
     """
+    if not isinstance(generation.get("do_sample"), bool | None):
+        raise CatalogError(f"{origin}: `do_sample` cannot be {generation['do_sample']!r}", id="bad-checkpoint")
     stated = {n: _number(n, generation[n], origin) for n in _NEUTRAL if generation.get(n) is not None}
     penalty = {n: value for n, value in stated.items() if n == "repetition_penalty"}  # holds for greedy draws too
     defaults, read = FALLBACK, FALLBACK_ORIGIN
@@ -86,7 +89,7 @@ def sampling_keys(max_context: int, generation: Mapping[str, Any], origin: str) 
 def _number(name: str, value: Any, origin: str) -> float | int:
     kind, most = type(_NEUTRAL[name]), 1 if name == "top_p" else float("inf")
     least = 1e-2 if name == "repetition_penalty" else 0
-    number = isinstance(value, int | float) and not isinstance(value, bool)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or not least <= value <= most or kind(value) != value:
         raise CatalogError(f"{origin}: `{name}` cannot be {value!r}", id="bad-checkpoint")
     return kind(value)

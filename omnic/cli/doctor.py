@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from omnic import __version__, installed, target
+from omnic import __version__, hub, installed, target
 from omnic.contract.packages import install
 from omnic.target import memory_text
 
@@ -125,5 +125,5 @@ def _places() -> Iterator[Finding]:
         yield Finding(OK, "cache", f"{path}: {held}, {free} free on its disk")
     else:
         yield Finding(MISSING, "cache", f"{path} cannot be written", "set OMNIC_CACHE to a directory of yours")
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
-        yield Finding(NOTE, "hub", "HF_HUB_OFFLINE is set: hf(…) models are read from the local cache alone")
+    if variable := hub.offline():
+        yield Finding(NOTE, "hub", f"{variable} is set: what the hub cache lacks is not to be downloaded")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from omnic.cli.refusal import Refusal
-from omnic.source import Source
+from omnic.source import Source, decode
 
 STDIN = "-"
 
@@ -21,7 +21,7 @@ def read_text(name: str) -> str:
     """The UTF-8 text of a file, or of standard input for `-`; line endings as they are. Raises Refusal."""
     data = sys.stdin.buffer.read() if name == STDIN else read_bytes(name)
     try:
-        return data.decode("utf-8-sig")
+        return decode(data)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise Refusal(f"{name} is not UTF-8 text: byte {data[error.start]:#04x} on line {line}") from None

@@ -42,20 +42,19 @@ async def loaded(build: Path, manifest: Manifest) -> AsyncIterator[Pipeline]:
     Raises Refusal if the build no longer matches what it was made from, or weights are missing or damaged.
     """
     from omnic.runtime import lock
-    from omnic.runtime.errors import Stale
-    from omnic.runtime.pipeline import generated
-    from omnic.runtime.threads import wait_asleep
+    from omnic.runtime.errors import Elsewhere, Stale
+    from omnic.runtime.pipeline import Build, generated
     from omnic.runtime.weights import Damaged, Missing
 
-    wait_asleep()
     began = time.monotonic()
     async with AsyncExitStack() as stack:
         try:
+            Build.open(build)
             lock.verify(build)
             with progress() as show, interrupts_at_once():
                 found = generated(build, manifest.class_name)
                 pipeline = await stack.enter_async_context(found.load(progress=show))
-        except (Stale, Missing, Damaged) as error:
+        except (Elsewhere, Stale, Missing, Damaged) as error:
             raise Refusal(str(error), 1) from None
         print(f"loaded in {time.monotonic() - began:.1f} s", file=sys.stderr)
         yield pipeline

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from omnic.codegen import layout
 from omnic.codegen import python as py
 from omnic.codegen.names import Names, identifier
 from omnic.codegen.stages import SAMPLER_KEYS, settled
 from omnic.contract.types import Type
-from omnic.expr import Call, Expr, Literal, Name
+from omnic.expr import Expr
 from omnic.expr import names as names_in
+from omnic.ir.edges import stream_mode
 from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage, get
 
 _SEGMENTERS = {"word": "Words()", "clause": "Clauses()", "sentence": "Sentences()", "whole": "Whole()"}
@@ -31,7 +33,8 @@ class Argument:
 
 @dataclass(slots=True)
 class Body:
-    """Writes the statements of one slice. A stage that needs an optional input is guarded by its presence."""
+    """Writes the statements of one slice. A stage that needs what may be absent (an optional input, or what another
+    such stage gives) is guarded by its presence: `guards` has the variables that must not be None."""
 
     pipeline: Pipeline
     names: Names
@@ -97,7 +100,7 @@ class Body:
             block = [*self._channels(stage), self._start(stage)]
             if guards := self.guards[stage.name]:
                 yield f"{self.names.stages[stage.name]} = None"
-                yield f"if {' and '.join(f'{self.names.arguments[g]} is not None' for g in guards)}:"
+                yield layout.condition([f"{variable} is not None" for variable in guards], indent=8)
                 yield from ("    " + line.replace("\n", "\n    ") for line in block)
             else:
                 yield from block
@@ -125,7 +128,7 @@ class Body:
             elif value is not None and not (stage.kind == "generate" and key in SAMPLER_KEYS):
                 args.append(f"{key}={py.literal(value)}")
         name = self.names.stages[stage.name]
-        return py.call(f"{name} = self.{name}.start", args, indent=8)
+        return layout.call(f"{name} = self.{name}.start", args, indent=8)
 
     def _value(self, target: str, source: str) -> str | None:
         """What is passed to a port: a channel's variable, an argument, or nothing if its source is not in the slice."""
@@ -157,17 +160,17 @@ class Body:
                 made, args = "flow.given", [name, *args]
             elif producer in self.slice_.stages:
                 source = self.names.stages[producer]
-                missing = not set(self.guards[producer]) <= set(self.guards[stage.name])
+                missing = self.guards[producer] and source not in self.guards[stage.name]
                 absent = f" if {source} else None" if missing else ""
                 made, args = f"{source}.{identifier(out)}.channel", [f"window={_window(channel)}", *args]
             else:
                 continue
-            yield py.call(f"{target} = {made}", args, absent + comment, indent=8)
+            yield layout.call(f"{target} = {made}", args, absent + comment, indent=8)
 
     def _unguarded(self, stage: Stage, given: str) -> bool:
         """Whether a pipeline input may be absent where the stage runs all the same."""
         optional = any(i.name == given and i.type.optional for i in self.pipeline.inputs)
-        return optional and given not in self.guards[stage.name]
+        return optional and self.names.arguments[given] not in self.guards[stage.name]
 
     def _channel(self, source: str) -> Channel | None:
         return next((c for c in self.pipeline.channels if c.name == source), None)
@@ -189,27 +192,17 @@ class Body:
                 continue
             channel = self._channel(source)
             name = channel.source if channel else source
-            if "." not in name:
-                if name in optional:
-                    yield name
-            else:
-                yield from self.guards.get(name.rsplit(".", 1)[0], ())
-
-
-def stream_of(channel: Channel) -> tuple[str, int | None]:
-    """The stream mode of a channel and the n of `chunk(n)`."""
-    setting = get(channel.how, "stream")
-    match setting.value if setting else "whole":
-        case Call(function=mode, args=(Literal(value=int() as n),)):
-            return mode, n
-        case Name(path=(mode,)) | str(mode):
-            return mode, None
-        case other:
-            raise TypeError(f"not a stream mode: {other!r}")
+            producer = name.rpartition(".")[0]
+            if not producer and name in optional:
+                yield self.names.arguments[name]
+            elif self.guards.get(producer):
+                yield self.names.stages[producer]
 
 
 def _segmenter(channel: Channel) -> str | None:
-    return _SEGMENTERS.get(stream_of(channel)[0]) if channel.type.kind == "text" else None
+    stream = get(channel.how, "stream")
+    mode, _ = stream_mode(stream.value if stream else "whole")
+    return _SEGMENTERS.get(mode) if channel.type.kind == "text" else None
 
 
 def _window(channel: Channel) -> str:

@@ -33,10 +33,12 @@ def digests(files: Files) -> dict[str, str]:
 def put(files: Files, out: Path, generated_before: dict[str, str]) -> None:
     """Makes `out` hold `files`: written beside it, then exchanged for it in one step.
 
-    Files of an earlier build that are no longer made disappear; every other file in `out` stays. Raises Occupied,
-    with nothing changed, if `out` is a file, a directory that is no build, or holds a generated file that was
-    edited since (`generated_before`: its digest then).
+    Files of an earlier build that are no longer made disappear; every other file in `out` stays. Where `out` is a
+    link, what it points at is replaced. Raises Occupied, with nothing changed, if `out` is a file or a directory that
+    is no build, or holds a file that is in the way or a generated one that was edited since (`generated_before`: its
+    digest then).
     """
+    out = out.resolve()
     if out.exists():
         _check(files, out, generated_before)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -51,9 +53,11 @@ def put(files: Files, out: Path, generated_before: dict[str, str]) -> None:
             fresh.rename(out)
             return
         _exchange(fresh, out)
-        _keep_foreign(fresh, out, {*files, *generated_before, *LOCKS})
-    finally:
+    except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    _keep_foreign(fresh, out, {*files, *generated_before, *LOCKS})
+    shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _check(files: Files, out: Path, generated_before: dict[str, str]) -> None:
@@ -63,20 +67,27 @@ def _check(files: Files, out: Path, generated_before: dict[str, str]) -> None:
         raise Occupied(f"{out} exists and is not a build directory; name another with -o, or empty it")
     for name, digest in generated_before.items():
         path = out / name
-        if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        if path.is_dir() or (path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() != digest):
             raise Occupied(f"{path} was edited since it was built; move it away, or build into another directory")
     for name in files.keys() - generated_before.keys() - set(LOCKS):
-        if (out / name).exists():
-            raise Occupied(f"{out / name} is in the way and is not of an earlier build; move it away")
+        folders = [out / folder for folder in Path(name).parents if (out / folder).exists()]
+        for path in (out / name, *(folder for folder in folders if not folder.is_dir())):
+            if path.exists():
+                raise Occupied(f"{path} is in the way and is not of an earlier build; move it away")
 
 
 def _keep_foreign(old: Path, new: Path, generated: set[str]) -> None:
+    """Moves what is not generated from `old` to `new`. Raises OSError that says where it lies if it cannot."""
     for path in sorted(old.rglob("*")):
         name = path.relative_to(old)
         if (path.is_dir() and not path.is_symlink()) or str(name) in generated or "__pycache__" in name.parts:
             continue
-        (new / name).parent.mkdir(parents=True, exist_ok=True)
-        path.rename(new / name)
+        try:
+            (new / name).parent.mkdir(parents=True, exist_ok=True)
+            path.rename(new / name)
+        except OSError as error:
+            why = f"cannot be moved into the new build ({error.strerror}); it is kept in {old}"
+            raise OSError(error.errno, why, str(name)) from None
 
 
 _EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE and AT_FDCWD of Linux

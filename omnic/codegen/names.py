@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import keyword
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
 from omnic.ir.pipeline import Endpoint, Open, Pipeline, Slice
 
@@ -52,6 +53,7 @@ class Names:
         self.channels = {channel.name: self._new(channel.name) for channel in pipeline.channels}
         self.samplers = {s.name: self._new(f"sample_{s.name}") for s in pipeline.stages if s.kind == "generate"}
         self.constants = {field: self._new(field.rpartition(".")[2].upper(), field.upper()) for field in self.arguments}
+        self.files = python_files(pipeline)
         self.rules = [self._new(f"RULE_{index}") for index in range(len(pipeline.requires))]
 
     def method(self, endpoint: Endpoint, slice_: Slice) -> str:
@@ -66,6 +68,19 @@ class Names:
             name += "_"
         self._taken.add(name)
         return name
+
+
+def python_files(pipeline: Pipeline) -> dict[str, str]:
+    """The files of Python stages, as the pipeline names them, and what each is called in the build: by its own name,
+    with a number behind it where another file has that name."""
+    found: dict[str, str] = {}
+    for stage in pipeline.stages:
+        file = stage.part.rpartition(":")[0]
+        if stage.kind == "python" and file not in found:
+            path = PurePosixPath(file)
+            names = (path.name, *(f"{path.stem}_{n}{path.suffix}" for n in range(2, len(found) + 3)))
+            found[file] = next(name for name in names if name not in found.values())
+    return found
 
 
 def _knobs(pipeline: Pipeline) -> Iterable[str]:

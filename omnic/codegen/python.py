@@ -1,16 +1,14 @@
-"""Pieces of Python source: literals, expressions, calls."""
+"""Pieces of Python source: literals, types, expressions, and where in the pipeline's source they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from omnic.contract.domains import Choices, Domain, Range
+from omnic.contract.domains import Choices, Domain
 from omnic.contract.types import Type
 from omnic.expr import BINARY, Binary, Call, Expr, Literal, Name, Quantity, Size, Unary
 from omnic.source import Span
-
-WIDTH = 120
 
 
 def literal(value: Any) -> str:
@@ -36,12 +34,12 @@ def quoted(text: str) -> str:
     return plain
 
 
-def domain(value: Domain) -> str:
+def domain(value: Domain) -> tuple[str, list[str]]:
+    """The class of a domain, and the arguments that make it."""
     if isinstance(value, Choices):
-        return f"Choices({literal(value.values)})"
-    assert isinstance(value, Range)
-    step = "" if value.step is None else f", {literal(value.step)}"
-    return f"Range({literal(value.low)}, {literal(value.high)}{step})"
+        return "Choices", [literal(value.values)]
+    step = [] if value.step is None else [literal(value.step)]
+    return "Range", [literal(value.low), literal(value.high), *step]
 
 
 def annotation(type_: Type) -> str:
@@ -78,16 +76,14 @@ def expression(expr: Expr, variables: Mapping[str, str], outer: int = 0) -> str:
 
 def where(span: Span | None) -> str:
     """`assistant.omni:10`: the place in source a generated line comes from."""
-    return f"{span.source.path.rsplit('/', 1)[-1]}:{span.line}" if span else ""
+    return f"{file_name(span.source.path)}:{span.line}" if span else ""
 
 
-def call(prefix: str, args: list[str], suffix: str = "", indent: int = 0) -> str:
-    """`prefix(args)suffix`, on one line where it fits `WIDTH` at this indent, else one argument a line.
+def file_name(path: str) -> str:
+    """The last part of a path, as it may stand in a comment or a docstring."""
+    return shown(path.rsplit("/", 1)[-1])
 
-    The form is the one ruff format would leave as it is. The first line is not indented: the template does that.
-    """
-    line = f"{prefix}({', '.join(args)}){suffix}"
-    if indent + len(line) <= WIDTH and "\n" not in line:
-        return line
-    inner = "\n".join(" " * (indent + 4) + f"{arg}," for arg in args)
-    return f"{prefix}(\n{inner}\n{' ' * indent}){suffix}"
+
+def shown(text: str) -> str:
+    """`text` without the characters that would end a comment or a docstring, or mean something in it."""
+    return "".join(c if c.isprintable() and c not in '"\\' else "?" for c in text)

@@ -52,7 +52,7 @@ def signature(pipeline: ir.Pipeline) -> Signature:
         outputs={o.name: o.type for o in pipeline.outputs},
         params={p.name: ParamSpec(p.type, p.domain, p.default) for p in pipeline.params},
         knobs=tuple(
-            Knob(stage.name, key, s.value.field, s.value.type, s.value.domain, s.value.default, "")
+            Knob(stage.name, key, s.value.field, s.value.type, s.value.domain, s.value.default, s.value.doc)
             for stage in pipeline.stages
             for key, s in stage.keys
             if isinstance(s.value, ir.Open)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 from dataclasses import dataclass
 
+from omnic.codegen import layout
 from omnic.codegen import python as py
 from omnic.codegen.body import Argument, Body
 from omnic.codegen.names import Names
@@ -23,7 +24,7 @@ class SliceView:
     stages: tuple[str, ...]
     arguments: tuple[Argument, ...]
     signature: str
-    doc: str
+    doc: tuple[str, ...]
     lines: tuple[str, ...]
 
 
@@ -44,7 +45,9 @@ def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, c
     for constant, rule in zip(names.rules, pipeline.requires, strict=True):
         needed = sorted({name.path[0] for name in names_in(rule)})
         if all(name in present for name in needed):
-            checks.append(py.call(f"{constant}.require", [_keyword(name, present[name]) for name in needed], indent=8))
+            checks.append(
+                layout.call(f"{constant}.require", [_keyword(name, present[name]) for name in needed], indent=8)
+            )
     seed = next((s.value for st in body.stages if (s := get(st.keys, "seed")) and settled(s.value)), None)
     parameters = ["self", "*", *map(str, arguments)]
     enters = f", entering at {endpoint.entry}" if endpoint.entry else ""
@@ -54,8 +57,10 @@ def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, c
         outputs=slice_.outputs,
         stages=slice_.stages,
         arguments=arguments,
-        signature=py.call(f"def {method}", parameters, " -> Flow:", indent=4),
-        doc=f"{endpoint.name} for {' and '.join(slice_.outputs)}{enters}: {', '.join(slice_.stages)}.",
+        signature=layout.call(f"def {method}", parameters, " -> Flow:", indent=4),
+        doc=layout.docstring(
+            f"{endpoint.name} for {' and '.join(slice_.outputs)}{enters}: {', '.join(slice_.stages)}.", indent=8
+        ),
         lines=(
             *checks,
             "flow = Flow(seed)" if seed is None else f"flow = Flow({py.literal(seed)})",

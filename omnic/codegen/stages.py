@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from omnic.codegen import layout
 from omnic.codegen import python as py
 from omnic.codegen.names import Names
 from omnic.expr import Expr
@@ -29,7 +30,7 @@ class StageView:
     """`self.NAME = self.add(…)` and the source line it comes from."""
 
     name: str
-    comment: str
+    comment: tuple[str, ...]
     call: str
 
 
@@ -74,12 +75,13 @@ def _knobs(values: dict[str, Any]) -> str:
 
 
 def stage_views(pipeline: Pipeline, names: Names) -> tuple[StageView, ...]:
+    """How each stage is constructed, in data-flow order."""
     return tuple(StageView(names.stages[s.name], _comment(s), _construct(s, names)) for s in pipeline.stages)
 
 
-def _comment(stage: Stage) -> str:
+def _comment(stage: Stage) -> tuple[str, ...]:
     made_of = f"{stage.model}.{stage.part}" if stage.model else stage.part
-    return f"{py.where(stage.span)}  stage {stage.name} = {made_of}".strip()
+    return layout.prose(f"{py.where(stage.span)}  stage {stage.name} = {py.shown(made_of)}".strip(), indent=10)
 
 
 def _construct(stage: Stage, names: Names) -> str:
@@ -100,8 +102,8 @@ def _construct(stage: Stage, names: Names) -> str:
             function = "Denoise" if stage.kind == "denoise" else "Forward"
             args = [name, _checkpoint(stage), _device(stage), f"part={py.quoted(stage.part)}", *ports, *how]
         case "python":
-            file, _, called = stage.part.partition(":")
-            path = f'build.path / "python" / {py.quoted(file.rsplit("/", 1)[-1])}'
+            file, _, called = stage.part.rpartition(":")
+            path = f'build.path / "python" / {py.quoted(names.files[file])}'
             ports = [f"inputs={py.literal(tuple(port for port, _ in stage.inputs))}",
                      f"outputs={py.literal(tuple(port for port, _ in stage.outputs))}"]  # fmt: skip
             function, args = "Python", [name, f"file={path}", f"function={py.quoted(called)}", *ports, *how]
@@ -109,10 +111,10 @@ def _construct(stage: Stage, names: Names) -> str:
             keys = [f"{key}={py.literal(s.value)}" for key, s in stage.keys if settled(s.value)]
             function, args = stage.part.capitalize(), [name, *keys, *how]
     target = f"self.{names.stages[stage.name]} = self.add("
-    made = py.call(function, args, indent=8)
-    if "\n" not in made and 8 + len(target) + len(made) + 1 <= py.WIDTH:
+    made = layout.call(function, args, indent=8)
+    if "\n" not in made and 8 + len(target) + len(made) + 1 <= layout.WIDTH:
         return f"{target}{made})"
-    return f"{target}\n            {py.call(function, args, indent=12)}\n        )"
+    return f"{target}\n            {layout.call(function, args, indent=12)}\n        )"
 
 
 def _device(stage: Stage) -> str:

@@ -17,7 +17,6 @@ from omnic.contract.fields import (
     Slice,
     either,
     hint,
-    nearest,
 )  # fmt: skip
 from omnic.contract.inputs import input_fields
 from omnic.contract.openai import ENDPOINTS
@@ -25,7 +24,7 @@ from omnic.contract.types import Type
 
 __all__ = [
     "ENDPOINTS", "BindError", "Endpoint", "Field", "Knob", "ParamSpec", "Signature", "Slice",
-    "answers", "bind", "nearest", "offered",
+    "answers", "bind", "offered",
 ]  # fmt: skip
 
 
@@ -85,7 +84,7 @@ def offered(signature: Signature) -> tuple[str, ...]:
 def _api(name: str) -> Api:
     api = ENDPOINTS.get(name)
     if api is None:
-        raise BindError(f"unknown endpoint `{name}`{hint(name, list(ENDPOINTS))}", id="unknown-endpoint")
+        raise BindError(f"unknown endpoint `{name}`{hint(name, ENDPOINTS)}", id="unknown-endpoint")
     if api.later:
         raise BindError(api.later, id="not-supported-yet")
     return api

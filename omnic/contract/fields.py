@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from omnic.contract.domains import Domain
 from omnic.contract.types import Type
+from omnic.spelling import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +91,10 @@ class BindError(ValueError):
         self.message, self.field, self.id = message, field, id
 
 
-def nearest(name: str, names: list[str]) -> str | None:
-    """The one of `names` that was probably meant."""
-    import difflib
-
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.65)
-    return close[0] if close else None
-
-
-def hint(name: str, names: list[str]) -> str:
-    close = nearest(name, names)
-    return f"; did you mean `{close}`?" if close else ""
+def hint(name: str, names: Iterable[str]) -> str:
+    """The one of `names` that was probably meant, to end a message with."""
+    meant = did_you_mean(name, names)
+    return f"; {meant}" if meant else ""
 
 
 def either(names: list[str]) -> str:

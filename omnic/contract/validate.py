@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from omnic.contract.api import Unused
 from omnic.contract.chat import conversation
-from omnic.contract.fields import Endpoint, Field, Slice, nearest
+from omnic.contract.fields import Endpoint, Field, Slice, hint
 from omnic.contract.openai import DEFAULT_VOICE, ENDPOINTS, VOICE_FIELDS
 from omnic.contract.values import AUTO, Violation, mistyped, not_blank, same, show, value_of
 from omnic.expr import Expr, ExprError, evaluate, format_value, names
@@ -70,7 +70,7 @@ def _given(endpoint: Endpoint, body: dict[str, Any]) -> Iterator[tuple[str, tupl
         elif field.type.kind == "chat":
             yield name, (field, conversation(raw, field.type, name))
         else:
-            value = value_of(field, raw)
+            value = value_of(_with_default_voice(field), raw)
             if field.type.kind == "text" and field.required and field.target.startswith(("entry", "input ")):
                 not_blank(name, value)
             yield name, (field, value)
@@ -105,15 +105,20 @@ def _flat(body: dict[str, Any], nested: set[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _unknown(name: str, known: list[str]) -> Violation:
-    close = nearest(name, known)
-    hint = f"; did you mean `{close}`?" if close else ""
-    return Violation(f"unknown field `{name}`{hint}", name, "unknown_parameter")
+    return Violation(f"unknown field `{name}`{hint(name, known)}", name, "unknown_parameter")
 
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,), "boolean": (bool,), "number": (int, float), "integer": (int,), "array": (list,),
     "object": (dict,),
 }  # fmt: skip
+
+
+def _with_default_voice(field: Field) -> Field:
+    """A field whose message names every voice that is taken."""
+    if field.name not in VOICE_FIELDS or field.type.kind != "enum" or field.default is None:
+        return field
+    return replace(field, type=replace(field.type, args=tuple(dict.fromkeys((*field.type.args, DEFAULT_VOICE)))))
 
 
 def _harmless(unused: Unused, raw: Any) -> None:

@@ -19,8 +19,8 @@ from omnic.expr import Size
 MAX_SEED = 2**63 - 1
 MAX_PIXELS = 1 << 24  # of a size whose field has no domain, and of a picture whose type has no bound
 AUTO = "auto"  # as a size: the pipeline's own
-_NUMBER = re.compile(r"[+-]?\d{1,9}(\.\d{0,9})?")
-_SIZE = re.compile(r"(\d{1,7})x(\d{1,7})(?:x(\d{1,7}))?")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,9}(\.[0-9]{0,9})?")
+_SIZE = re.compile(r"([0-9]{1,7})x([0-9]{1,7})(?:x([0-9]{1,7}))?")
 
 
 class Violation(ValueError):

@@ -13,13 +13,14 @@ from omnic import expr
 from omnic.catalog.part import Model as CatalogModel
 from omnic.catalog.part import Part
 from omnic.catalog.resolve import ModelSource
-from omnic.diagnostics import Sink, did_you_mean, listing
+from omnic.diagnostics import Sink, listing
 from omnic.dsl.check.bound import Checked, Deploy, Pipeline, Stage, Value
 from omnic.dsl.flags import settings_of
 from omnic.dsl.wires import Instance, Wire, entries, wires
 from omnic.expr import Expr, Literal, Name
 from omnic.ir import pipeline as ir
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +316,7 @@ class _Flat:
 def _default(key: Any) -> ir.Setting:
     """A key that nothing sets: left to requests where they can say it, else the catalog's default."""
     if key.field is not None:
-        return ir.Setting(ir.Open(key.field, key.type, key.default, key.domain), "catalog default")
+        return ir.Setting(ir.Open(key.field, key.type, key.default, key.domain, key.doc), "catalog default")
     return ir.Setting(key.default, "catalog default")
 
 

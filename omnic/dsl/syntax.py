@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from omnic.diagnostics import Label, Sink, nearest
+from omnic.diagnostics import Label, Sink
 from omnic.dsl.tables import parser
 from omnic.dsl.words import DEPLOY_ITEMS, ITEMS, TOP, Lexeme, Scan
 from omnic.source import Source, Span
+from omnic.spelling import nearest
 
 _MOST = 30
 _CLOSER = {"LPAR": ")", "LSQB": "]", "LT": ">", "LBRACE": "}"}

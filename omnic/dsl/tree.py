@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeGuard, cast
@@ -10,10 +11,11 @@ from lark import Token, Tree
 
 from omnic import expr
 from omnic.contract.types import Arg, Dims, Rate, Type, bound_value, ratio
-from omnic.diagnostics import Sink, did_you_mean
+from omnic.diagnostics import Sink
 from omnic.dsl import ast
 from omnic.expr import BINARY, CONSTANTS, UNARY, UNITS, Binary, Expr, ExprError, Literal, Quantity, Size, Unary
 from omnic.source import Source, Span
+from omnic.spelling import did_you_mean
 
 Node: TypeAlias = "Tree[Token] | Token"
 
@@ -21,6 +23,7 @@ _DEEPEST = 20  # brackets and signs within each other
 _LONGEST = 60  # operators in one expression
 _TOO_DEEP = f"more than {_DEEPEST} brackets or signs within each other"
 _DIGITS = 40
+_LARGEST = 2**63 - 1
 _LITERALS = {"NUMBER": "number", "QUANTITY": "quantity", "SIZE": "size", "STRING": "string"}
 
 
@@ -75,7 +78,7 @@ class _Builder:
     def _import(self, parts: Sequence[Any]) -> ast.Import:
         keyword, path, alias = parts
         name = self.name(alias) if alias else None
-        return ast.Import(expr.unquote(path), self.span(path), name, self.span(keyword, name or path))
+        return ast.Import(str(self.literal(path)), self.span(path), name, self.span(keyword, name or path))
 
     def _pipeline(self, parts: Sequence[Any]) -> ast.Pipeline:
         keyword, name, brace, *_, end = parts
@@ -192,6 +195,7 @@ class _Builder:
 
     def _call(self, parts: Sequence[Any], depth: int) -> ast.Call:
         path, _, *arguments, close = parts
+        arguments = [a for a in arguments if a is not None]  # lark's placeholder for none at all
         args: list[Expr] = []
         named: list[tuple[ast.Name, Expr]] = []
         for argument in arguments:
@@ -290,7 +294,20 @@ class _Builder:
             return 0
         if isinstance(value, float) and value == float("inf"):
             self.sink.error("bad-number", f"`{text}` is too large", self.span(token))
+        if isinstance(value, int) and value > _LARGEST:
+            self.sink.error("bad-number", f"`{text}` is too large: whole numbers go up to 2^63 - 1", self.span(token))
+        if isinstance(value, str):
+            self._escapes(token)
         return value
+
+    def _escapes(self, token: Token) -> None:
+        """Holds the backslashes of a string against the escapes that there are."""
+        for found in re.finditer(r"\\(.)", str(token), re.DOTALL):
+            if found[1] not in expr.ESCAPES:
+                start = self.span(token).start
+                at = Span(self.source, start + found.start(), start + found.end())
+                help_ = [f"a string may hold {', '.join(f'`{chr(92)}{c}`' for c in expr.ESCAPES)}"]
+                self.sink.error("unknown-escape", f"`{found[0]}` is no escape", at, help=help_)
 
     def _first(self, node: Node) -> Span:
         while isinstance(node, Tree):

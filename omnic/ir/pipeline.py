@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,6 +23,9 @@ class Open:
     type: Type
     default: Any
     domain: Domain | None = None
+    doc: str = dataclasses.field(
+        default="", compare=False
+    )  # the catalog's words for it; like reasons, not part of the text
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from omnic.expr import ExprError, Name, Reader, parse_literal
 from omnic.ir.pipeline import ORIGINS, Pipeline, Setting, Settings, Stage, get, put
 from omnic.ir.verify import verify
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 from omnic.target import Target, TargetError
 
 
@@ -168,8 +169,6 @@ def settle(stage: Stage, sink: Sink, *names: str) -> Stage:
 
 def parse_specs(text: str, known: Mapping[str, type[Pass]], later: Mapping[str, str]) -> tuple[Pass, ...]:
     """`slice,place{reserve=0.1}` as passes. Raises ValueError that says which name or option is wrong."""
-    from difflib import get_close_matches
-
     try:
         reader = Reader(text)
         found: list[Pass] = []
@@ -178,8 +177,7 @@ def parse_specs(text: str, known: Mapping[str, type[Pass]], later: Mapping[str, 
             if name in later:
                 raise ValueError(f"pass `{name}` comes later: {later[name]}")
             if name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"did you mean `{close[0]}`?" if close else f"passes are {', '.join(known)}"
+                hint = did_you_mean(name, known) or f"passes are {', '.join(known)}"
                 raise ValueError(f"there is no pass `{name}`; {hint}")
             found.append(known[name](**(_options(reader, known[name]) if reader.take("{") else {})))
             if not reader.take(","):
@@ -252,5 +250,4 @@ def _target(reader: Reader, base: Path) -> Any:
 def _argument(reader: Reader, base: Path) -> Any:
     if reader.token.kind == "name":
         return _target(reader, base)
-    value = parse_literal(reader.next())
-    return getattr(value, "base", value)
+    return parse_literal(reader.next())

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from omnic.ir.edges import TRANSPORTS
 from omnic.ir.pipeline import Channel, Pipeline, get
 from omnic.passes.base import Context, Pass, decide, word
-
-_KNOWN = ("local", "shm", "nccl", "nvlink", "pcie", "net", "ray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +26,11 @@ class MovePass(Pass):
             pinned = get(channel.how, "via")
             if pinned is not None and word(pinned.value) != via:
                 asked = word(pinned.value)
-                known = asked in _KNOWN
+                known = asked in TRANSPORTS
                 context.sink.error(
                     "not-supported-yet" if known else "unknown-transport",
                     f"`{channel.source} -> {channel.target}` cannot go via {asked}"
-                    + (f" yet: {reason}" if known else f"; transports are {', '.join(_KNOWN)}"),
+                    + (f" yet: {reason}" if known else f"; transports are {', '.join(TRANSPORTS)}"),
                     pinned.span or channel.span,
                     help=[f"via = {via}, or leave it out"],
                 )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from omnic.catalog.part import STREAM_MODES
-from omnic.expr import Call, Literal, Quantity
+from omnic.expr import Quantity
+from omnic.ir.edges import STREAM_MODES, TEXT_CUTS, stream_mode
 from omnic.ir.pipeline import Channel, Pipeline, Stage, get
-from omnic.passes.base import Context, Pass, decide, word
+from omnic.passes.base import Context, Pass, decide
 
 _WINDOWS = {"token": 64, "word": 32, "clause": 8, "sentence": 4, "chunk": 4, "whole": 1}
-_TEXT_IN = ("word", "clause", "sentence", "whole")  # what text that a request brings whole can be cut into
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class StreamPass(Pass):
             coarser = f"`{channel.target}` takes nothing finer" if gives[0] != mode else "the finest its source gives"
             how = decide(how, "stream", mode, coarser)
         else:
-            mode = mode_of(pinned.value)[0]
+            mode = stream_mode(pinned.value)[0]
             if mode not in gives or mode not in takes:
                 lacking, able = (channel.source, gives) if mode not in gives else (channel.target, takes)
                 verb = "gives" if mode not in gives else "takes"
@@ -77,7 +76,7 @@ class StreamPass(Pass):
     def _ramp(self, channel: Channel, context: Context) -> None:
         """Says what is wrong with the `first`, `context` and `window` of a channel."""
         stream = get(channel.how, "stream")
-        mode, size = mode_of(stream.value) if stream else ("", None)
+        mode, size = stream_mode(stream.value) if stream else ("", None)
         for name, low in (("first", 1), ("context", 0), ("window", 1)):
             setting = get(channel.how, name)
             if setting is None:
@@ -100,16 +99,8 @@ class StreamPass(Pass):
                 yield f"channel `{channel.name}` has no mode or no window"
             else:
                 for ends in modes(pipeline, channel, context):
-                    if mode_of(stream.value)[0] not in ends:
+                    if stream_mode(stream.value)[0] not in ends:
                         yield f"channel `{channel.name}` cannot stream by {stream.value}"
-
-
-def mode_of(value: Any) -> tuple[str, int | None]:
-    """The mode of a `stream` setting, and the n of `chunk(n)`."""
-    if isinstance(value, Call) and len(value.args) == 1 and isinstance(value.args[0], Literal):
-        size = value.args[0].value
-        return value.function, size if type(size) is int else None
-    return str(word(value)), None
 
 
 def modes(pipeline: Pipeline, channel: Channel, context: Context) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -120,7 +111,7 @@ def modes(pipeline: Pipeline, channel: Channel, context: Context) -> tuple[tuple
 def _given(channel: Channel, context: Context) -> tuple[str, ...]:
     stage, dot, name = channel.source.rpartition(".")
     if not dot:
-        return _TEXT_IN if channel.type.kind == "text" else ("whole",)
+        return TEXT_CUTS if channel.type.kind == "text" else ("whole",)
     port = context.parts[stage].output(name)
     return port.streams if port is not None else ("whole",)
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from omnic.runtime.lock import cache_directory, digest
-from omnic.runtime.threads import WAITING
 from omnic.runtime.weights import Checkpoint, Damaged
 
 _VERSION = 1  # of what `_convert` writes
@@ -95,7 +94,7 @@ def _make(gguf: Path, dtype: str, entry: Path, origin: dict[str, Any], loaded: C
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "HF_HUB_OFFLINE": "1", **WAITING}
+    return {**os.environ, "HF_HUB_OFFLINE": "1"}
 
 
 # --- in the child process ---------------------------------------------------------------------------------------------

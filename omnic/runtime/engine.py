@@ -16,6 +16,7 @@ from omnic.runtime.language import LanguageModel, Span
 from omnic.runtime.sampling import Rows, Sample
 from omnic.runtime.scheduler import Scheduler, Work
 from omnic.runtime.scheduler import Sequence as Scheduled
+from omnic.runtime.threads import warn_of_spinning
 
 log = logging.getLogger("omnic.generate")
 
@@ -62,6 +63,7 @@ class Engine:
 
     def start(self) -> None:
         """Returns when the model is loaded and has run once. Raises what that raised."""
+        warn_of_spinning()
         self._device.submit(self._begin).result()
         self._device.attend(self._turn)
 

@@ -36,3 +36,7 @@ class StageFailed(RuntimeError):
 
 class Stale(RuntimeError):
     """A build directory does not match what it was built from, or what is installed here. One line, no traceback."""
+
+
+class Elsewhere(RuntimeError):
+    """A build is planned for devices that this runtime cannot run on. One line, no traceback."""

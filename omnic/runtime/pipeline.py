@@ -13,6 +13,7 @@ from typing import Self, TypeVar
 
 from omnic import manifest
 from omnic.runtime.device import Device
+from omnic.runtime.errors import Elsewhere
 from omnic.runtime.lock import origin
 from omnic.runtime.stage import Progress, Stage
 from omnic.runtime.weights import Checkpoint, locate
@@ -30,8 +31,14 @@ class Build:
 
     @classmethod
     def open(cls, path: Path) -> Build:
-        """Raises manifest.ManifestError."""
-        return cls(path, manifest.read(path))
+        """Raises manifest.ManifestError, or Elsewhere for a build that is planned for a GPU."""
+        content = manifest.read(path)
+        if content.on_gpus:
+            raise Elsewhere(
+                f"{path} is planned for {content.target}, and this version of omnic runs on the CPU alone;"
+                f" to run it, `omnic build {content.source} --target cpu`"
+            )
+        return cls(path, content)
 
     def device(self, name: str, threads: int = 0) -> Device:
         """The thread that does the work of a device, which all stages placed there share; `threads` as `Device`."""
@@ -78,7 +85,10 @@ class Pipeline:
     @classmethod
     @asynccontextmanager
     async def load(cls, *, progress: Progress = _silent) -> AsyncIterator[Self]:
-        """Loads every stage into this process and yields the pipeline; its slices are then ready to call."""
+        """Loads every stage into this process and yields the pipeline; its slices are then ready to call.
+
+        Raises Missing or Damaged for weights that cannot be used, Elsewhere for a build that cannot run here.
+        """
         file = sys.modules[cls.__module__].__file__
         assert file is not None, "generated pipelines are files"
         pipeline = cls(Build.open(Path(file).parent))

@@ -16,7 +16,6 @@ from typing import Any
 from omnic.runtime import messages as m
 from omnic.runtime.errors import Cancelled, RequestError, StageFailed
 from omnic.runtime.flow import Finished, Piece, Step
-from omnic.runtime.threads import WAITING
 
 log = logging.getLogger("omnic.worker")
 
@@ -164,7 +163,7 @@ class Process:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
-                    env=WAITING | os.environ | {"PYTHONUNBUFFERED": "1"},
+                    env=os.environ | {"PYTHONUNBUFFERED": "1"},
                 )
             except BaseException:
                 ours.close()

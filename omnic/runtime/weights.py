@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from omnic import hub
 from omnic.contract.packages import install
 from omnic.manifest import Model
 
@@ -82,31 +80,9 @@ def _path(model: Model, base: Path) -> tuple[Path, str]:
 
 
 def _repository(model: Model) -> tuple[Path, str]:
-    repository, revision = model.location, model.revision or "main"
-    folder = hub_cache() / ("models--" + repository.replace("/", "--"))
-    pin = "" if revision == "main" else f" --revision {revision}"
-    how = f"fetch it with `hf download {repository}{pin}`"
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        how = "HF_HUB_OFFLINE is set: copy the repository into the cache"
-    if not folder.is_dir():
-        raise Missing(f"model `{model.name}`: `{repository}` is not in the hub cache {hub_cache()}: {how}")
-    commit = revision
-    if not re.fullmatch(r"[0-9a-f]{40}", revision):
-        try:
-            commit = (folder / "refs" / revision).read_text().strip()
-        except OSError:
-            raise Missing(
-                f"model `{model.name}`: `{repository}` has no revision `{revision}` in {folder}: {how}"
-            ) from None
-    root = folder / "snapshots" / commit
-    if not root.is_dir():
-        raise Missing(f"model `{model.name}`: `{repository}` has no snapshot {commit} in {folder}: {how}")
+    name, how = model.location, hub.fetch(model.location, model.revision)
+    root = hub.snapshot(name, model.revision)
+    if root is None:
+        at = f" at revision `{model.revision}`" if model.revision else ""
+        raise Missing(f"model `{model.name}`: `{name}`{at} is not in the hub cache {hub.cache()}: {how}")
     return root, how
-
-
-def hub_cache(env: Mapping[str, str] = os.environ) -> Path:
-    """The directory of the Hugging Face hub's cache, by the variables that its own library reads."""
-    if named := env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE"):
-        return Path(named).expanduser()
-    base = env.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(env.get("HF_HOME") or f"{base}/huggingface").expanduser() / "hub"

@@ -70,7 +70,16 @@ async def _serve(path: Path, sock: socket.socket) -> int:
             _exit_in(_CLOSE_SECONDS)
             await link.host.close()
         return 0
-    except (Missing, Damaged, errors.Stale, ManifestError, errors.RequestError, ImportError, SyntaxError) as error:
+    except (
+        Missing,
+        Damaged,
+        errors.Stale,
+        errors.Elsewhere,
+        ManifestError,
+        errors.RequestError,
+        ImportError,
+        SyntaxError,
+    ) as error:
         link.send(m.Broken(str(error).splitlines()[0] if str(error) else type(error).__name__, final=True))
     except Exception as error:
         traceback.print_exc()

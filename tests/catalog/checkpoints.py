@@ -9,7 +9,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from omnic.catalog.llama import config_of, tensors_of
+from omnic.catalog.llama import tensors_of
+from omnic.catalog.llama_config import config_of
 
 TINY: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,

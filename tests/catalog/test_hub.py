@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from omnic.catalog import hub
+from omnic import catalog, hub
 from omnic.catalog.resolve import CatalogError, ModelSource, resolve
 from tests.catalog.checkpoints import TINY, write_checkpoint
 
@@ -112,6 +112,13 @@ def test_the_cache_is_where_the_library_looks(tmp_path):
     assert hub.cache({}) == Path("~/.cache/huggingface/hub").expanduser()
 
 
+@pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_both_variables_that_forbid_downloads_count(name):
+    assert [hub.offline({name: value}) for value in ("1", "on", "Yes", "true", "0", "")] == [name] * 4 + [None] * 2
+    assert hub.fetch("org/repo", None, {name: "1"}).startswith(f"{name} is set: copy the repository into ")
+    assert hub.fetch("org/repo", "v2", {}) == "fetch it with `hf download org/repo --revision v2`"
+
+
 def test_a_shipped_description_stands_in_for_weights(cache):
     model = resolve(ModelSource("hf", "Qwen/Qwen3-32B"), Path())
     assert (model.root, model.files, model.family, model.license) == (None, (), "qwen3", "apache-2.0")
@@ -137,7 +144,7 @@ def test_a_name_that_is_no_repository_is_refused(cache, name):
 
 
 def test_every_description_matches_its_digest():
-    files = sorted((Path(hub.__file__).parent / "fixtures").glob("Qwen--Qwen3-*.json"))
+    files = sorted((Path(catalog.__file__).parent / "fixtures").glob("Qwen--Qwen3-*.json"))
     assert [f.stem for f in files] == ["Qwen--Qwen3-0.6B", "Qwen--Qwen3-32B", "Qwen--Qwen3-8B"]
     for file in files:
         fixture = json.loads(file.read_text())

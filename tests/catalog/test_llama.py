@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from omnic.catalog.llama import DEFAULTS, config_of, from_checkpoint, tensors_of
+from omnic.catalog.llama import from_checkpoint, tensors_of
+from omnic.catalog.llama_config import DEFAULTS, config_of
 from omnic.catalog.resolve import CatalogError, ModelSource, resolve
 from omnic.expr import evaluate
 from tests.catalog.checkpoints import (
@@ -113,9 +118,17 @@ def test_a_sliding_window_that_is_not_used_does_no_harm(change):
         ({"num_attention_heads": 5}, "5 heads, 2 KV heads of 12 do not fit"),
         ({"vocab_size": "many"}, "`vocab_size` is 'many', not a positive whole number"),
         ({"rope_scaling": {"rope_type": "linear"}}, "rope type `linear` needs `factor`"),
-        ({"rms_norm_eps": "small"}, "its numbers make no sense: could not convert string to float: 'small'"),
-        ({"rope_scaling": "linear"}, "its numbers make no sense: 'str' object has no attribute 'get'"),
-        ({"eos_token_id": "end"}, "its numbers make no sense: invalid literal for int() with base 10: 'end'"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": "2"}}, "`factor` is '2', not a positive number"),
+        ({"rms_norm_eps": "small"}, "`rms_norm_eps` is 'small', not a positive number"),
+        ({"rms_norm_eps": float("nan")}, "`rms_norm_eps` is nan, not a positive number"),
+        ({"rope_theta": "1e4"}, "`rope_theta` is '1e4', not a positive number"),
+        ({"rope_scaling": "linear"}, "`rope_scaling` is 'linear', not an object"),
+        ({"rope_parameters": [1]}, "`rope_parameters` is [1], not an object"),
+        ({"quantization_config": "int4"}, "`quantization_config` is 'int4', not an object"),
+        ({"tie_word_embeddings": "yes"}, "`tie_word_embeddings` is 'yes', neither true nor false"),
+        ({"eos_token_id": "end"}, "`eos_token_id` is 'end', not a token id or a list of them"),
+        ({"eos_token_id": [None]}, "`eos_token_id` is [None], not a token id or a list of them"),
+        ({"hidden_size": 1 << 40}, "`hidden_size` is 1099511627776, not a positive whole number"),
     ],
 )
 def test_numbers_that_make_no_sense_are_named(change, why):
@@ -192,12 +205,46 @@ def test_sampling_defaults_follow_the_checkpoint(generation, expected):
 
 @pytest.mark.parametrize(
     "generation",
-    [{"temperature": "hot"}, {"temperature": -1}, {"top_p": 1.5}, {"top_k": 2.5}, {"repetition_penalty": 0}],
-)
+    [{"temperature": "hot"}, {"temperature": -1}, {"temperature": float("inf")}, {"top_p": 1.5}, {"top_k": 2.5},
+     {"top_k": float("inf")}, {"repetition_penalty": 0}, {"do_sample": "no"}],
+)  # fmt: skip
 def test_sampling_that_cannot_be_meant_is_refused(generation):
     (name,) = generation
     with pytest.raises(CatalogError, match=f"tiny: `{name}` cannot be "):
         from_checkpoint("llama", TINY, None, generation, "tiny")
+
+
+def test_a_number_is_said_to_come_from_the_file_that_holds_it(tmp_path):
+    folder = write_checkpoint(tmp_path / "tiny")
+    (folder / "generation_config.json").write_text('{"temperature": 0.7}')
+    part = resolve(ModelSource("path", "tiny"), tmp_path).parts["generate"]
+    assert part.key("temperature").origin == "tiny/generation_config.json"
+    (folder / "generation_config.json").write_text('{"eos_token_id": "end"}')
+    with pytest.raises(CatalogError, match=r"tiny/generation_config\.json: `eos_token_id` is 'end'"):
+        resolve(ModelSource("path", "tiny"), tmp_path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=4,
+)
+OTHERS = ("model_type", "architectures", "rope_parameters", "layer_types", "quantization_config", "pretraining_tp")
+FIELDS = sorted({*DEFAULTS["llama"], *DEFAULTS["qwen3"], *OTHERS, "partial_rotary_factor"})
+SAMPLING = ["eos_token_id", "temperature", "top_k", "do_sample"]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=3),
+    st.dictionaries(st.sampled_from(SAMPLING), JSON, max_size=2),
+)
+def test_whatever_a_config_holds_is_read_or_refused(tmp_path, config, generation):
+    folder = write_checkpoint(tmp_path / "tiny")
+    (folder / "config.json").write_text(json.dumps(TINY | config))
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    with suppress(CatalogError):
+        assert msgspec.json.encode(resolve(ModelSource("path", "tiny"), tmp_path).config)
 
 
 def test_a_default_is_always_in_its_domain():
@@ -233,6 +280,9 @@ def test_a_gguf_file_gives_the_config_that_its_tensors_have(tmp_path):
         ([], {"rope_freqs.weight": ((16,), 0)}, "not-supported-yet", "rope factors"),
         ([("llama.block_count", 2)], {}, "bad-checkpoint", "tensor `model.layers.1.input_layernorm.weight` is missing"),
         ([], {"blk.0.odd.weight": ((4,), 0)}, "bad-checkpoint", "tensor `model.layers.0.odd.weight` has no place"),
+        ([("llama.attention.head_count", [4, 4])], {}, "bad-checkpoint", "`num_attention_heads` is (4, 4)"),
+        ([("llama.embedding_length", "64")], {}, "bad-checkpoint", "`hidden_size` is '64'"),
+        ([("llama.rope.freq_base", "x")], {}, "bad-checkpoint", "`rope_theta` is 'x'"),
     ],
 )
 def test_what_a_gguf_file_cannot_be_is_said(tmp_path, metadata, tensors, id, why):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from omnic.ir.text import dump, parse
+from omnic.runtime.errors import Elsewhere
+from omnic.runtime.pipeline import generated
 from tests.cli.conftest import Omnic
 from tests.cli.test_language import CLEAN, WRONG
 
@@ -115,6 +118,25 @@ def test_build_says_what_it_made_and_when_there_was_nothing_to_do(small: Path, o
     }
     assert omnic("build", small).out == "build/small: up to date, small on cpu: chat.completions\n"
     assert omnic("build", small, "-o", "elsewhere").out.startswith("elsewhere: built")
+
+
+def test_a_build_for_a_gpu_can_be_read_and_not_run(small: Path, omnic: Omnic) -> None:
+    built = omnic("build", small, "--target", "gpu:h200*2")
+    assert (built.status, built.out) == (0, "build/small: built, small on h200 * 2: chat.completions\n")
+    assert "CPU alone" in built.err
+    why = "omnic: build/small is planned for h200 * 2, and this version of omnic runs on the CPU alone"
+    for argv in (["serve", "build/small", "--port", "0"], ["run", "build/small", "--in", "messages=hello"]):
+        done = omnic(*argv)
+        assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
+        assert done.err.startswith(why)
+        assert "`omnic build small.omni --target cpu`" in done.err
+    with pytest.raises(Elsewhere, match="h200"):
+        asyncio.run(_loaded(Path("build/small")))
+
+
+async def _loaded(build: Path) -> None:
+    async with generated(build, "Small").load():
+        pass
 
 
 def test_engines_that_would_not_be_made_anyway(small: Path, omnic: Omnic) -> None:

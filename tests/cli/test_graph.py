@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import combinations
 from xml.etree import ElementTree
 
@@ -53,6 +54,24 @@ def test_arrows_say_what_flows_and_how(assistant: Pipeline) -> None:
         ("stage think", "output reply", ""),
         ("stage speak", "output speech", ""),
     ]
+
+
+def test_stages_inside_a_stage_are_drawn(assistant: Pipeline) -> None:
+    """Where a stage is a pipeline, its stages have dots in their names."""
+    think, speak = assistant.stages
+    inside = replace(
+        assistant,
+        stages=(replace(think, name="answer.think"), speak),
+        channels=(replace(assistant.channels[0], source="answer.think.text"),),
+        outputs=(replace(assistant.outputs[0], source="answer.think.text"), assistant.outputs[1]),
+    )
+    assert [(a.source, a.target) for a in of(inside).arrows] == [
+        ("input messages", "stage answer.think"),
+        ("stage answer.think", "stage speak"),
+        ("stage answer.think", "output reply"),
+        ("stage speak", "output speech"),
+    ]
+    assert all(draw(of(inside)) for draw in (svg.draw, html.draw, mermaid.draw))
 
 
 def test_mermaid(assistant: Pipeline) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from omnic.codegen.body import stream_of
 from omnic.expr import Expr, evaluate
-from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage
+from omnic.ir.edges import stream_mode
+from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage, get
 from omnic.runtime.segment import Clauses, Sentences, Whole, Words
 
 SEGMENTERS = {"word": Words, "clause": Clauses, "sentence": Sentences, "whole": Whole}
@@ -57,7 +57,8 @@ def _input(
 
 
 def _units(channel: Channel, text: str) -> tuple[str, ...]:
-    mode, _ = stream_of(channel)
+    stream = get(channel.how, "stream")
+    mode, _ = stream_mode(stream.value if stream else "whole")
     if mode == "token":
         return (text,) if text else ()
     segmenter = SEGMENTERS[mode]()

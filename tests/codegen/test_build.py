@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
-from omnic import driver
+from omnic import driver, manifest
 from omnic.codegen.files import Occupied
 from omnic.diagnostics import Sink, render
 from omnic.runtime import lock
@@ -80,6 +81,16 @@ def test_building_again_changes_nothing(source: Path, tmp_path: Path) -> None:
 def test_a_fresh_build_verifies(source: Path, tmp_path: Path) -> None:
     build(source, tmp_path / "out")
     lock.verify(tmp_path / "out")
+
+
+def test_a_build_names_the_digest_of_the_file_as_it_lies(source: Path, tmp_path: Path) -> None:
+    """Also where its lines end in CRLF, behind a byte order mark."""
+    source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes().replace(b"\n", b"\r\n"))
+    build(source, tmp_path / "out")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    assert manifest.read(tmp_path / "out").source_sha256 == digest
+    assert lock.read(tmp_path / "out").sources == {"small.omni": digest}
+    assert f"(sha256 {digest[:16]})" in (tmp_path / "out/pipeline.py").read_text()
 
 
 DRIFTS = {

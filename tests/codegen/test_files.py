@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,53 @@ def test_a_foreign_file_in_the_way_stops_the_build(tmp_path: Path) -> None:
     with pytest.raises(Occupied, match="in the way"):
         put(FIRST, out, made(SECOND))
     assert contents(out)["python/glue.py"] == b"mine"
+
+
+@pytest.mark.parametrize("name", ["python", "pipeline.py/notes"])
+def test_a_foreign_file_where_a_directory_belongs_stops_the_build_too(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    put({"plan.md": b"plan"}, out, {})
+    (out / name).parent.mkdir(exist_ok=True)
+    (out / name).write_bytes(b"mine")
+    with pytest.raises(Occupied, match="in the way"):
+        put(FIRST, out, made({"plan.md": b"plan"}))
+    assert contents(out) == {"plan.md": b"plan", name: b"mine"}
+
+
+def test_a_directory_in_place_of_a_generated_file_counts_as_an_edit(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    put(FIRST, out, {})
+    (out / "pipeline.py").unlink()
+    (out / "pipeline.py").mkdir()
+    with pytest.raises(Occupied, match=r"pipeline\.py was edited"):
+        put(SECOND, out, made(FIRST))
+
+
+def test_foreign_files_outlive_a_build_that_cannot_move_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, rename = tmp_path / "out", Path.rename
+    put(FIRST, out, {})
+    (out / "mine.txt").write_bytes(b"mine")
+
+    def refused(path: Path, target: Path) -> Path:
+        if path.name == "mine.txt":
+            raise PermissionError(errno.EPERM, "not permitted", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(OSError, match="cannot be moved into the new build") as told:
+        put(SECOND, out, made(FIRST))
+    kept = Path(str(told.value.strerror).rpartition(" in ")[2])
+    assert (kept / "mine.txt").read_bytes() == b"mine"
+    assert contents(out) == SECOND
+
+
+def test_a_link_to_a_build_stays_one(tmp_path: Path) -> None:
+    put(FIRST, tmp_path / "real", {})
+    (tmp_path / "out").symlink_to("real")
+    put(SECOND, tmp_path / "out", made(FIRST))
+    assert (tmp_path / "out").readlink() == Path("real")
+    assert contents(tmp_path / "real") == SECOND
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "real"]
 
 
 @pytest.mark.parametrize("kind", ["file", "directory"])

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from omnic import manifest
+from omnic import driver, manifest
+from omnic.diagnostics import Sink, render
+from tests.codegen import crowded
 
 from .golden import GOLDEN, ROOT, SOURCES, emitted
 
@@ -36,7 +38,7 @@ def test_the_manifest_reads_back_as_it_was_written(name: str) -> None:
 
 @pytest.mark.parametrize("tool", ["ruff format", "ruff check", "mypy"])
 def test_generated_code_needs_no_suppressions(tool: str, tmp_path: Path) -> None:
-    """As in a directory of its own, where omnic is a library."""
+    """As in a directory of its own, where omnic is a library; also where nothing fits on a line."""
     commands = {
         "ruff format": ["ruff", "format", "--isolated", "--check", "--line-length", "120"],
         "ruff check": [
@@ -50,10 +52,10 @@ def test_generated_code_needs_no_suppressions(tool: str, tmp_path: Path) -> None
         ],
         "mypy": ["mypy", "--strict", "--follow-imports=silent", "--config-file="],
     }
-    files = []
     for name in SOURCES:
         shutil.copytree(GOLDEN / name, tmp_path / name)
-        files += [tmp_path / name / "pipeline.py", tmp_path / name / "server.py"]
+    built(crowded.write(tmp_path / "source"), tmp_path / "crowded")
+    files = [tmp_path / name / file for name in (*SOURCES, "crowded") for file in ("pipeline.py", "server.py")]
     assert not any("noqa" in f.read_text() or "type: ignore" in f.read_text() for f in files)
     batches = (
         [[str(f)] for f in files] if tool == "mypy" else [[*map(str, files)]]
@@ -63,6 +65,26 @@ def test_generated_code_needs_no_suppressions(tool: str, tmp_path: Path) -> None
         command = [sys.executable, "-m", *commands[tool], *batch]
         done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def built(source: Path, out: Path) -> driver.BuildResult:
+    sink = Sink()
+    result = driver.build(source, out, sink)
+    assert result is not None, render(sink.diagnostics)
+    return result
+
+
+def test_python_files_of_one_name_are_kept_apart(tmp_path: Path) -> None:
+    built(crowded.write(tmp_path / "source"), tmp_path / "out")
+    kept = {path.name: path.read_text() for path in (tmp_path / "out/python").iterdir()}
+    assert kept == {"glue.py": crowded.FILES["one/glue.py"], "glue_2.py": crowded.FILES["two/glue.py"]}
+
+
+def test_a_stage_runs_where_all_that_it_needs_is_there(tmp_path: Path) -> None:
+    """`shout` hangs on `compose`, and that on inputs a request need not bring."""
+    built(crowded.write(tmp_path / "source"), tmp_path / "out")
+    text = (tmp_path / "out/pipeline.py").read_text()
+    assert "if compose is not None:\n            c1 = compose.text.channel(" in text
 
 
 def test_every_stage_names_its_line_of_source() -> None:

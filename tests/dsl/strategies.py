@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,18 @@ TOKENS = (
         "chat<",
     ),
     *("24kHz", "24khz", "1024x1024", "12.5Hz", "3GiB", "0..5", "1e9", "9" * 50, "1e400", "chunk(25)", "[1, 2]", '"a"'),
+    *(
+        "pypi()",
+        "max()",
+        "gpu()",
+        "hosts(2, 3)",
+        "fn() -> ()",
+        "[]",
+        "{}",
+        "count = true",
+        "memory = 24kHz",
+        "link = cpu",
+    ),
     *(
         "stream = sentence",
         "{ stream = chunk(3), first = [1] }",
@@ -165,6 +178,11 @@ def damaged(draw: Any, texts: Any) -> str:
     """A text with a few characters, words or lines added, dropped, doubled or swapped."""
     text = draw(texts)
     for _ in range(draw(st.integers(1, 6))):
+        if draw(st.booleans()):  # a word for another
+            words = re.split(r"(\w+)", text)
+            at = draw(st.integers(0, len(words) - 1))
+            text = "".join([*words[:at], draw(st.sampled_from((*TOKENS, *words[1::2]))), *words[at + 1 :]])
+            continue
         at, to = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))
         to = min(to, at + 30)
         text = draw(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from hypothesis import HealthCheck, example, given, settings
@@ -18,9 +19,11 @@ from omnic.ir.text import parse as parse_ir
 from omnic.ir.verify import verify
 from omnic.source import Source
 from tests.dsl.strategies import damaged, files
+from tests.language.cases import pages
 from tests.language.catalog import resolve
 
 EXAMPLES = [path.read_text() for path in sorted((Path(__file__).parent.parent / "language/examples").glob("*.omni"))]
+CASES = [text for page in pages() for text in re.findall(r"^```omni\n(.*?)^```", page.read_text(), re.M | re.S)]
 SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
@@ -66,7 +69,8 @@ def test_what_is_lowered_is_sound_and_prints_what_parses(text: str) -> None:
 
 
 @settings(SLOW, max_examples=300)
-@given(damaged(st.one_of(st.sampled_from(EXAMPLES), files())))
+@given(damaged(st.one_of(st.sampled_from(EXAMPLES), st.sampled_from(CASES), files())))
+@example("pipeline a { model m = pypi()\nrequire max() > 0 }\ndeploy d { target = cpu() }")
 @example("pipeline a { require " + "(" * 400 + "1" + ")" * 400 + " > 0 }")
 @example("pipeline a { require " + "not " * 400 + "true }")
 @example("pipeline a { require 1" + " + 1" * 5000 + " > 0 }")

@@ -95,13 +95,24 @@ def test_a_file_without_devices_is_a_host(tmp_path):
         ('{"hosts": {}}', "x.json has no field `hosts`"),
         ('{"devices": [{}]}', "x.json, device 0 needs `preset` or `memory_gib`"),
         ('{"devices": [{"preset": "h2000"}]}', "unknown GPU `h2000`"),
-        ('{"devices": [{"memory_gib": "80"}]}', "x.json, device 0: `memory_gib` must be a number from 0, not '80'"),
+        ('{"devices": [{"memory_gib": "80"}]}', 'x.json, device 0: `memory_gib` must be a number from 0, not "80"'),
         ('{"devices": [{"memory_gib": 80, "fre_gib": 1}]}', "x.json, device 0 has no field `fre_gib`"),
         (
             '{"devices": [{"memory_gib": 8}], "links": [{"between": [0, 1], "kind": "pcie"}]}',
             "must be two device numbers",
         ),
         ('{"host": {"memory_gib": 8, "cores": 0}}', "`cores` must be a whole number from 1, not 0"),
+        ('{"host": 3}', "x.json, host must be a JSON object"),
+        ('{"host": {"memory_gib": NaN}}', "x.json, host: `memory_gib` must be a number from 0, not NaN"),
+        ('{"host": {"memory_gib": 1e999}}', "must be a number from 0, not Infinity"),
+        ('{"host": {"memory_gib": 8, "free_gib": 16}}', "x.json, host: `free_gib` is 16, more than the 8 there are"),
+        ('{"devices": [{"memory_gib": 8, "free_gib": 9}]}', "x.json, device 0: `free_gib` is 9, more than the 8"),
+        ('{"name": ["x"], "host": {"memory_gib": 8}}', 'x.json: `name` must be a text, not ["x"]'),
+        ('{"devices": 3}', "x.json: `devices` must be a list, not 3"),
+        ('{"devices": [{"preset": ["h200"]}]}', 'x.json, device 0: `preset` must be a text, not ["h200"]'),
+        ('{"devices": [{"memory_gib": 8, "arch": 90}]}', "x.json, device 0: `arch` must be a text, not 90"),
+        ('{"devices": [{"memory_gib": 8, "count": 2000}]}', "`count` must be a whole number in 1..1024, not 2000"),
+        ('{"devices": [{"memory_gib": 8}], "links": 3}', "x.json: `links` must be a list, not 3"),
     ],
 )
 def test_a_file_that_is_wrong_says_where(tmp_path, content, message):
@@ -109,6 +120,11 @@ def test_a_file_that_is_wrong_says_where(tmp_path, content, message):
     with pytest.raises(TargetError) as error:
         target.load(str(tmp_path / "x.json"))
     assert message in error.value.message
+
+
+def test_every_rate_a_file_states_is_kept(tmp_path):
+    (tmp_path / "x.json").write_text('{"devices": [{"memory_gib": 8, "bf16_tflops": 20, "fp32_tflops": 10}]}')
+    assert dict(target.load(str(tmp_path / "x.json")).devices[0].rates) == {"bf16": 2e13, "fp32": 1e13}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +135,16 @@ def test_a_file_that_is_wrong_says_where(tmp_path, content, message):
         ('gpu("h200", cuont = 2)', "`gpu` has no option `cuont`", "did you mean `count`?"),
         ("gpu()", "a GPU needs a name or its memory", '`gpu("h200")` or `gpu(memory = 24GiB)`'),
         ('gpu("l4", link = nvlink)', "`l4` has no nvlink", "`link = pcie`"),
-        ('gpu("l4", count = 0)', "`count` must be a whole number from 1, not 0", None),
+        ('gpu("l4", count = 0)', "`count` must be a whole number in 1..1024, not 0", None),
+        ('gpu("h200", count = 2.0)', "`count` must be a whole number in 1..1024, not 2.0", None),
+        ('gpu("h200", link = ethernet)', "`link` must be nvlink or pcie, not ethernet", None),
+        ('gpu(memory = "x")', '`memory` must be a quantity such as 24GiB, not "x"', None),
+        ("gpu(memory = 24)", "`memory` must be a quantity such as 24GiB, not 24", None),
+        ("gpu(memory = 24kHz)", "`memory` must be a quantity such as 24GiB, not 24kHz", None),
+        ("gpu(memory = 0GiB)", "`memory` must be a quantity such as 24GiB, not 0GiB", None),
+        ('gpu("h200", pcie = 25GiB)', "`pcie` must be a quantity such as 64GB/s, not 25GiB", None),
+        ("gpu(4)", '`model` must be the name of a GPU, such as "h200", not 4', None),
+        ("hosts(2, 3)", "`hosts` takes a number and what each host has", '`hosts(2, gpu("h200", count = 4))`'),
         ("hosts(2, cpu)", "`hosts` takes a number and what each host has", '`hosts(2, gpu("h200", count = 4))`'),
         ("tpu(4)", "`tpu` makes no target", "targets are cpu, gpu, hosts, or a file"),
         ('gpu("h200", "l4")', "`gpu` does not take these arguments", None),

@@ -341,7 +341,7 @@ def test_waiting_requests_can_be_cancelled(parrot: Parrot) -> None:
 
 
 def test_many_aborts_touch_no_one_else(stage: Generate) -> None:
-    """H19: after 200 requests, every fifth aborted somewhere, the others and 20 more are right."""
+    """After 200 requests, every fifth aborted somewhere, the others and 20 more are right."""
 
     async def one(index: int) -> str:
         text = f"request {index} has its own words"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -163,9 +166,42 @@ def test_the_schema_is_the_pipeline_s(server: Server) -> None:
     assert "/v1/embeddings" not in schema["paths"]
 
 
-def test_there_is_a_page_to_read(server: Server) -> None:
+def test_the_page_to_read_needs_nobody_else(server: Server) -> None:
     page = server.get("/docs")
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    addresses = re.findall(r"""(?:src|href)=["']([^"']*)""", page.text)
+    assert addresses
+    assert not [a for a in addresses if a != "data:," and server.get(f"/{a}").status_code != 200]
+    assert not re.search(r"https?:|url\(|@import|import ", page.text)
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert server.client.get(server.url, follow_redirects=True).text == page.text
+
+
+@pytest.mark.parametrize("path", [CHAT, SPEECH])
+def test_the_page_has_every_field_and_a_request_that_is_taken(server: Server, path: str) -> None:
+    operation = server.get("/openapi.json").json()["paths"][path]["post"]
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    section = next(s for s in server.get("/docs").text.split("<section>") if f"POST {path}" in s)
+    for name, field in schema["properties"].items():
+        for shown in (f"{name}.{inner}" for inner in field["properties"]) if "properties" in field else (name,):
+            assert section.count(f"<code>{shown}</code>") == 1
+    assert "number in 0.5..2.0" in section
+    [body] = re.findall(r"<textarea[^>]*>(.*?)</textarea>", section, re.DOTALL)
+    assert server.post(path, json.loads(html.unescape(body))).status_code == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, SPEECH])
+def test_what_the_page_offers_is_taken_too(server: Server, path: str) -> None:
+    section = next(s for s in server.get("/docs").text.split("<section>") if f"POST {path}" in s)
+    body = json.loads(html.unescape(re.findall(r"<textarea[^>]*>(.*?)</textarea>", section, re.DOTALL)[0]))
+    pressed = re.findall(r'data-name="([^"]*)" data-value="([^"]*)"', section)
+    assert len(pressed) > 5
+    for name, value in pressed:
+        outer, _, inner = name.partition(".")
+        field = json.loads(html.unescape(value))
+        body[outer] = body.get(outer, {}) | {inner: field} if inner else field
+    answer = server.post(path, body)
+    assert answer.status_code == 200, answer.text
 
 
 def test_voices_are_listed(server: Server) -> None:

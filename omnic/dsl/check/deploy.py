@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from omnic import expr
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check import keys
 from omnic.dsl.check.bound import Deploy, Pipeline, Rule, Stage, Value
@@ -15,6 +15,7 @@ from omnic.dsl.check.expressions import MISSING, Scope, constant, span_of
 from omnic.dsl.check.names import well_formed
 from omnic.expr import Binary, Expr, Literal, Name, Quantity, format_value
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 KEYS = ("target", "optimize")
 GOALS = ("latency", "throughput", "memory")
@@ -152,7 +153,8 @@ def _target(value: Expr, sink: Sink) -> str | None:
     try:
         made, text = _made(value, sink)
     except TargetError as error:
-        sink.error("bad-target", error.message, span_of(value), help=[error.help] if error.help else [])
+        at = _option(value, error.option) or span_of(value)
+        sink.error("bad-target", error.message, at, help=[error.help] if error.help else [])
         return None
     if text and not isinstance(made, Target):
         shape = 'a target is `cpu`, `gpu("h200", count = 2)`, `hosts(2, gpu(…))` or a file from `omnic calibrate`'
@@ -164,6 +166,15 @@ def _target(value: Expr, sink: Sink) -> str | None:
     return text or None
 
 
+def _option(value: Expr, name: str | None) -> Span | None:
+    """Where the option `name` of a call, or of one inside it, is set."""
+    if not isinstance(value, ast.Call):
+        return None
+    own = next((option.span.to(span_of(given)) for option, given in value.named if option.text == name), None)
+    inside = (_option(given, name) for given in (*value.args, *(given for _, given in value.named)))
+    return own or next(filter(None, inside), None)
+
+
 def _made(value: Expr, sink: Sink) -> tuple[Any, str]:
     """What a target or an argument of one is, and its text; no text after an error that has been said."""
     from omnic import target
@@ -173,8 +184,6 @@ def _made(value: Expr, sink: Sink) -> tuple[Any, str]:
             return target.cpu(), "cpu"
         case Name(path=(word,)):
             return word, word
-        case Literal(value=Quantity() as quantity):
-            return quantity.base, str(quantity)
         case Literal(value=str(file)) if file.endswith(".json"):
             return target.read(Path(span_of(value).source.path).parent / file), format_value(file)
         case Literal(value=literal):

@@ -6,20 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from omnic import expr
-from omnic.catalog.part import STREAM_MODES, Port
+from omnic.catalog.part import Port
 from omnic.contract.types import Type, mismatch
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check.bound import Edge, End, Given, Stage
 from omnic.dsl.check.expressions import MISSING, Scope, constant, kind_of, plain, span_of
 from omnic.expr import Expr, Literal, Name, Quantity
+from omnic.ir.edges import STREAM_MODES, TEXT_CUTS, TRANSPORTS
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 KEYS = ("stream", "first", "context", "window", "when", "via")
-TRANSPORTS = ("local", "shm", "nccl", "nvlink", "pcie", "net", "ray")
-"""Whether both ends have a transport is known once they are placed."""
-CUT = ("token", "word", "clause", "sentence", "whole")
-"""The modes that a text given whole can be cut into."""
 
 
 class Graph(NamedTuple):
@@ -74,7 +72,7 @@ def _source(path: ast.Path, graph: Graph, sink: Sink) -> _Side | None:
             help_ = [f"write `{head}`"]
             sink.error("unknown-port", f"`{head}` is an input; it has no ports", rest.span, help=help_)
             return None
-        streams = CUT if given.type.kind == "text" else ("whole",)
+        streams = TEXT_CUTS if given.type.kind == "text" else ("whole",)
         return _Side(End(None, head.text, path.span), graph.type_of(given), streams, "", given.span, "")
     if head.text in graph.outputs:
         sink.error("wrong-end", f"`{head}` is an output; an edge begins at an input or a stage", head.span)
@@ -307,6 +305,7 @@ class _Block:
         return known
 
     def _via(self, value: Expr) -> Any:
+        """A transport; whether both ends have it is known once they are placed."""
         word = value.value if isinstance(value, Literal) else str(value) if isinstance(value, Name) else None
         if word not in TRANSPORTS:
             hint = did_you_mean(str(word), TRANSPORTS) if word else ""

@@ -8,11 +8,12 @@ from typing import NamedTuple
 from omnic.catalog.part import Part
 from omnic.contract.endpoints import ENDPOINTS, BindError, Knob, ParamSpec, Signature, Slice, bind, offered
 from omnic.contract.types import Type
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check.bound import Edge, Given, Param, Stage, Use
 from omnic.expr import Name
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 
 class Served(NamedTuple):

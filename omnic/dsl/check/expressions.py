@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from omnic import expr
 from omnic.contract.domains import Domain, Range
 from omnic.contract.types import Type
-from omnic.diagnostics import Sink, did_you_mean, listing
+from omnic.diagnostics import Sink, listing
 from omnic.dsl import ast
 from omnic.expr import FUNCTIONS, Binary, Expr, Literal, Name, Quantity, Size, Unary
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 FIELDS: dict[str, dict[str, str]] = {
     # kind of type: what can be read of such a value, and the kind of that

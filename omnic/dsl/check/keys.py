@@ -10,13 +10,14 @@ from omnic.catalog.part import Key
 from omnic.catalog.resolve import COMMON_KEYS, common_key
 from omnic.contract.domains import Choices, Domain, Range, within
 from omnic.contract.types import Type
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check.bound import Stage, Value
 from omnic.dsl.check.expressions import MISSING, Scope, bounds, constant, kind_of, plain, span_of
 from omnic.dsl.check.types import SCALARS, describe, fit
 from omnic.expr import Expr, Literal, Name, Quantity, format_value
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 
 def values(block: ast.Block | None, stage: Stage, scope: Scope, sink: Sink) -> tuple[Value, ...]:

@@ -7,17 +7,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from omnic.catalog.part import STREAM_MODES, CatalogError, Key, Part, Port
+from omnic.catalog.part import CatalogError, Key, Part, Port
 from omnic.catalog.part import Model as CatalogModel
 from omnic.catalog.resolve import SOURCES, STANDARD_PARTS, ModelSource, python_part, standard_part
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check import keys
 from omnic.dsl.check.bound import Given, Model, Param, Pipeline, Stage
 from omnic.dsl.check.expressions import MISSING, Scope, constant, span_of
 from omnic.dsl.check.types import check_type
 from omnic.expr import Expr, Literal, Name
+from omnic.ir.edges import STREAM_MODES, stream_mode
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 Resolve: TypeAlias = Callable[[ModelSource, Path], CatalogModel]
 Sibling: TypeAlias = Callable[[str, Span], "Pipeline | None"]
@@ -267,7 +269,7 @@ def _streams_in(given: Given, inner: Pipeline) -> tuple[str, ...]:
     for edge in inner.edges:
         if edge.source.stage is None and edge.source.name == given.name and edge.target.stage is not None:
             part = inner.stages[edge.target.stage].part
-            pinned = next((mode_of(value) for key, value, _ in edge.how if key == "stream"), None)
+            pinned = next((stream_mode(value)[0] for key, value, _ in edge.how if key == "stream"), None)
             port = part and part.input(edge.target.name)
             ports.append((pinned,) if pinned else port.streams if port else ())
     return tuple(mode for mode in STREAM_MODES if all(mode in streams for streams in ports)) or ("whole",)
@@ -281,8 +283,3 @@ def _streams_out(given: Given, inner: Pipeline) -> tuple[str, ...]:
     part = inner.stages[edge.source.stage].part
     port = part and part.output(edge.source.name)
     return port.streams if port else ("whole",)
-
-
-def mode_of(value: Any) -> str:
-    """`chunk` of `chunk(25)`, `token` of `"token"`."""
-    return value if isinstance(value, str) else str(value.function)

@@ -6,12 +6,13 @@ from typing import Any
 
 from omnic.contract.domains import Choices, Domain, Range
 from omnic.contract.types import KINDS, Type, problems
-from omnic.diagnostics import Label, Sink, did_you_mean, listing
+from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
 from omnic.dsl.check.bound import Given, Param
 from omnic.dsl.check.expressions import MISSING, constant, span_of
 from omnic.expr import Expr, Name, Quantity, Size, format_value
 from omnic.source import Span
+from omnic.spelling import did_you_mean
 
 SCALARS = ("int", "float", "bool", "size", "seed", "text", "enum", "json")
 """The kinds that a param can have."""

@@ -56,8 +56,8 @@ class Voice:
     def decode(self, unit: str, noise: np.random.Generator, *, speed: float, voice: str) -> NDArray[np.float32]:
         """A phrase as sound, float32 [samples]; no samples if nothing in it can be said in English.
 
-        Asked for more than its own pace, hibari lags behind (a tenth at 1.3, a fifth at 2.5), so it speaks at that
-        pace and is quickened after; asked for less, it follows within a tenth.
+        Asked for more than its own pace, hibari lags behind, so it speaks at that pace and is quickened after; asked
+        for less, it follows within a tenth (benchmarks/pace.py).
         """
         if voice != BUNDLED:
             raise ValueError(f"no voice `{voice}`; there is {BUNDLED}")

@@ -78,7 +78,7 @@ def application(
             await supervisor.stop()
             service.kept.close()
 
-    app = FastAPI(title=content.pipeline, lifespan=lifespan, redoc_url=None, swagger_ui_oauth2_redirect_url=None)
+    app = FastAPI(title=content.pipeline, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.service = service
     app.openapi = lambda: openapi(content)  # type: ignore[method-assign]  # the way FastAPI documents
     app.add_middleware(Envelope)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from omnic.contract.domains import Choices
 from omnic.contract.openai import DEFAULT_VOICE
 from omnic.runtime.server.metrics import CONTENT_TYPE
+from omnic.runtime.server.page import HEADERS, page
 from omnic.runtime.server.problems import no_model
 from omnic.runtime.server.service import Service
 
@@ -38,6 +39,14 @@ def add_facts(app: FastAPI, service: Service) -> None:
     async def voices(request: Request) -> Response:
         return JSONResponse({"voices": _voices(service)})
 
+    async def docs(request: Request) -> Response:
+        return HTMLResponse(page(service.content), headers=HEADERS)
+
+    async def front(request: Request) -> Response:
+        return RedirectResponse("docs")
+
+    app.add_route("/", front)
+    app.add_route("/docs", docs)
     app.add_route("/v1/models", models)
     app.add_route("/v1/models/{model:path}", one_model)
     app.add_route("/health", health)

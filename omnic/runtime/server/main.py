@@ -19,7 +19,8 @@ from fastapi import FastAPI
 
 from omnic.manifest import ManifestError
 from omnic.runtime import lock
-from omnic.runtime.errors import Stale
+from omnic.runtime.errors import Elsewhere, Stale
+from omnic.runtime.pipeline import Build
 from omnic.runtime.server.app import application
 from omnic.runtime.server.service import Service
 from omnic.runtime.server.settings import Settings
@@ -93,10 +94,11 @@ def serve(
     _log_to_stderr()
     failures: list[WorkerFailed] = []
     try:
+        Build.open(build)
         lock.verify(build)
         app = application(build, settings, patience=patience, on_failure=failures.append)
         listener = _listen(host, port)
-    except (Stale, Missing, Damaged, ManifestError, OSError) as error:
+    except (Elsewhere, Stale, Missing, Damaged, ManifestError, OSError) as error:
         print(f"omnic: {error}", file=sys.stderr)
         return 1
     with listener:
