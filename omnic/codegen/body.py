@@ -13,6 +13,7 @@ from omnic.expr import Call, Expr, Literal, Name
 from omnic.expr import names as names_in
 from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage, get
 
+_FRAMES_AHEAD = 2  # pieces of a video that may wait for a slow reader: each is some frames, uncompressed
 _SEGMENTERS = {"word": "Words()", "clause": "Clauses()", "sentence": "Sentences()", "whole": "Whole()"}
 
 
@@ -105,7 +106,8 @@ class Body:
             output = next(o for o in self.pipeline.outputs if o.name == name)
             producer, _, port = output.source.rpartition(".")
             running = self.names.stages[producer]
-            call = f'flow.output("{name}", {running}.{identifier(port)})'
+            window = f", window={_FRAMES_AHEAD}" if output.type.kind == "video" else ""
+            call = f'flow.output("{name}", {running}.{identifier(port)}{window})'
             yield f"if {running}:\n            {call}" if self.guards[producer] else call
 
     def _start(self, stage: Stage) -> str:
@@ -119,11 +121,11 @@ class Body:
             if key == "seed" or not stage.model:
                 continue
             if isinstance(value, Open):
-                args.append(f"{key}={self.names.arguments[value.field]}")
+                args.append(f"{identifier(key)}={self.names.arguments[value.field]}")
             elif isinstance(value, Expr):
-                args.append(f"{key}={py.expression(value, self.names.arguments)}")
+                args.append(f"{identifier(key)}={py.expression(value, self.names.arguments)}")
             elif value is not None and not (stage.kind == "generate" and key in SAMPLER_KEYS):
-                args.append(f"{key}={py.literal(value)}")
+                args.append(f"{identifier(key)}={py.literal(value)}")
         name = self.names.stages[stage.name]
         return py.call(f"{name} = self.{name}.start", args, indent=8)
 
@@ -209,7 +211,11 @@ def stream_of(channel: Channel) -> tuple[str, int | None]:
 
 
 def _segmenter(channel: Channel) -> str | None:
-    return _SEGMENTERS.get(stream_of(channel)[0]) if channel.type.kind == "text" else None
+    mode, size = stream_of(channel)
+    if channel.type.kind == "latents" and mode == "chunk":
+        first = get(channel.how, "first")
+        return f"Chunks({size})" if first is None else f"Chunks({size}, first={py.literal(first.value)})"
+    return _SEGMENTERS.get(mode) if channel.type.kind == "text" else None
 
 
 def _window(channel: Channel) -> str:
