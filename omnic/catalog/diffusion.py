@@ -89,11 +89,11 @@ def denoiser(
 
 def vae_decode(index: Index, latents: Type, output: Port, activation: str, *, component: str = "vae",
                name: str = "vae_decode", port: str = "latents", keys: tuple[Key, ...] = (),
-               streams: tuple[str, ...] = WHOLE) -> Part:  # fmt: skip
-    """Latents to a picture, a video or sound. The encoder's weights are not loaded."""
+               streams: tuple[str, ...] = WHOLE, result: str = "0") -> Part:  # fmt: skip
+    """Latents to a picture, a video or sound, which takes `result` bytes. The encoder's weights are not loaded."""
     held = index[component]
     groups = {component: held.elements(without=("encoder.", "quant_conv.", *_UNUSED))}
-    priced = costs(groups, held.stored, activation)
+    priced = costs(groups, held.stored, activation, result)
     return Part(
         name,
         "transform",
@@ -104,21 +104,6 @@ def vae_decode(index: Index, latents: Type, output: Port, activation: str, *, co
         costs=priced,
         doc=f"latents to {output.type.kind}",
     )
-
-
-def video_decode(index: Index, latents: Type, fps: int) -> Part:
-    """Latents to a video, by a causal VAE: it comes some frames at a time."""
-    activation = f"size_high * {DECODED * pixel_width(index['vae'])}"
-    return vae_decode(index, latents, video(index, fps), activation, streams=FRAMES)
-
-
-DECODED = 12  # elements a pixel that decoding one frame of latents holds at once, in multiples of `pixel_width`
-
-
-def pixel_width(vae: Component) -> int:
-    """Channels of a causal VAE where it works on whole pixels; one that takes them in patches has fewer of a pixel."""
-    base = vae.config.get("decoder_base_dim") or vae.config["base_dim"]
-    return int(base) // int(vae.config.get("patch_size") or 1) ** 2
 
 
 def vae_encode(index: Index, latents: Type, keys: tuple[Key, ...], activation: str, *, component: str = "vae",

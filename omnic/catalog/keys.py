@@ -74,6 +74,15 @@ COMMON_KEYS: tuple[Key, ...] = (
         kinds=("denoise",),
     ),
     Key(
+        "step_cache", Type("enum", ("none", "first_block", "tea")), "none",
+        doc="what decides whether a step leaves most blocks out, and adds again what they added before",
+        kinds=("denoise",),
+    ),
+    Key(
+        "step_cache_threshold", Type("float"), None, Range(0.0, 10.0),
+        doc="how much may change before all blocks run again: more saves more, and drifts more", kinds=("denoise",),
+    ),
+    Key(
         "buckets", Type("json"), None, doc="batch sizes or lengths to prepare for",
         unsupported="buckets belong to captured graphs, which come later",
     ),

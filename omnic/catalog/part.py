@@ -95,8 +95,9 @@ class Cost:
     """Formulas over the shape of a request; names are bound by the pass that evaluates them.
 
     `kv_bytes_per_token` and `weights` are for the stated dtype. `activation_bytes` may use `batch` (slots or lanes),
-    `tokens` (rows in one forward), `context`, and `KEY_low` and `KEY_high` of a numeric key: the least and the most
-    that a request can have of it. `flops_per_token` is for one token of one sequence.
+    `tokens` (rows in one forward), `context`, `chunked` (whether an input comes in chunks), and `KEY_low` and
+    `KEY_high` of a key that has a measure: the least and the most that a request can have of it. `flops_per_token` is
+    for one token of one sequence.
     """
 
     weights: tuple[WeightGroup, ...] = ()
@@ -108,6 +109,18 @@ class Cost:
     @property
     def weight_bytes(self) -> int:
         return sum(g.bytes for g in self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class StepCache:
+    """A step cache that a denoise part can have. `threshold` is what it has unless told otherwise; `drift` says what
+    was measured of it there, and is empty where nothing was. `state` is elements that a request in work keeps, over
+    the names that `Cost.activation_bytes` may use."""
+
+    kind: str  # first_block | tea
+    threshold: float
+    drift: str = ""
+    state: Expr = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +138,7 @@ class Part:
     unsupported: str | None = None  # why it cannot run yet; the checker says so
     costs: tuple[tuple[str, Cost], ...] = ()  # by precision; `cost` is that of the first
     devices: tuple[str, ...] = ("cpu", "gpu")  # kinds of device it can run on
+    step_caches: tuple[StepCache, ...] = ()
 
     @property
     def precisions(self) -> tuple[str, ...]:

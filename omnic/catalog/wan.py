@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from omnic.catalog import diffusion as d
+from omnic.catalog import video
 from omnic.catalog.diffusers import Index
 from omnic.catalog.part import CatalogError, Key, Part, Port
 from omnic.contract.domains import Range
@@ -46,22 +47,24 @@ def parts(index: Index) -> tuple[Part, ...]:
             (Port("condition", Type("embeds", (width,)), origin=index.where), *((first,) if beside or whole else ())),
             latents,
             (size, frames, d.steps(40 if two else 50), *_guidance(index, two, beside), d.seed()),
-            activation=f"2 * batch * size_high / {multiple**2} * {count} * {_WIDEST * inner}",
+            activation=f"2 * batch * size_high / {multiple**2} * {count} * {_WIDEST[whole] * inner}",
             latent_bytes=f"{4 * _COPIES * channels} * batch * size_high / {space**2} * {count}",
             groups={name: expert.elements() for name, expert in experts.items()},
             float32={name: expert.elements(within=_FLOAT32) for name, expert in experts.items()},
             stored="BF16",
             streams=d.FRAMES,
         ),
-        d.video_decode(index, latents, fps),
+        video.decode(index, latents, fps),
     ]
     if beside or whole:
         keys = (size, frames) if beside else (size,)
-        made.append(d.vae_encode(index, latents, keys, activation=f"size_high * {d.pixel_width(vae)}"))
+        made.append(video.first_frame(index, latents, keys, followed=beside))
     return tuple(made)
 
 
-_WIDEST = 12  # elements of a token that one forward holds at once, in multiples of the model's width
+# elements of a token that one forward holds at once, in multiples of the model's width; and where tokens have a
+# timestep each; measured
+_WIDEST = (12, 33)
 _COPIES = 5  # of a request's latents: they, two predictions and a sample that the solver keeps, a first frame
 
 

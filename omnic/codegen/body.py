@@ -15,6 +15,7 @@ from omnic.expr import names as names_in
 from omnic.ir.edges import stream_mode
 from omnic.ir.pipeline import Channel, Endpoint, Open, Pipeline, Slice, Stage, get
 
+_FRAMES_AHEAD = 2  # pieces of a video that may wait for a slow reader: each is some frames, uncompressed
 _SEGMENTERS = {"word": "Words()", "clause": "Clauses()", "sentence": "Sentences()", "whole": "Whole()"}
 
 
@@ -108,7 +109,8 @@ class Body:
             output = next(o for o in self.pipeline.outputs if o.name == name)
             producer, _, port = output.source.rpartition(".")
             running = self.names.stages[producer]
-            call = f'flow.output("{name}", {running}.{identifier(port)})'
+            window = f", window={_FRAMES_AHEAD}" if output.type.kind == "video" else ""
+            call = f'flow.output("{name}", {running}.{identifier(port)}{window})'
             yield f"if {running}:\n            {call}" if self.guards[producer] else call
 
     def _start(self, stage: Stage) -> str:
@@ -122,11 +124,11 @@ class Body:
             if key == "seed" or not stage.model:
                 continue
             if isinstance(value, Open):
-                args.append(f"{key}={self.names.arguments[value.field]}")
+                args.append(f"{identifier(key)}={self.names.arguments[value.field]}")
             elif isinstance(value, Expr):
-                args.append(f"{key}={py.expression(value, self.names.arguments)}")
+                args.append(f"{identifier(key)}={py.expression(value, self.names.arguments)}")
             elif value is not None and not (stage.kind == "generate" and key in SAMPLER_KEYS):
-                args.append(f"{key}={py.literal(value)}")
+                args.append(f"{identifier(key)}={py.literal(value)}")
         name = self.names.stages[stage.name]
         return layout.call(f"{name} = self.{name}.start", args, indent=8)
 
@@ -201,7 +203,10 @@ class Body:
 
 def _segmenter(channel: Channel) -> str | None:
     stream = get(channel.how, "stream")
-    mode, _ = stream_mode(stream.value if stream else "whole")
+    mode, size = stream_mode(stream.value if stream else "whole")
+    if channel.type.kind == "latents" and mode == "chunk":
+        first = get(channel.how, "first")
+        return f"Chunks({size})" if first is None else f"Chunks({size}, first={py.literal(first.value)})"
     return _SEGMENTERS.get(mode) if channel.type.kind == "text" else None
 
 

@@ -13,6 +13,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     # what generated code may import, in the order isort leaves it
     "omnic.contract.domains": ("Choices", "Range", "Rule"),
     "omnic.expr": ("Size",),
+    "omnic.runtime.chunks": ("Chunks",),
     "omnic.runtime.decode": ("Decode",),
     "omnic.runtime.denoise": ("Denoise",),
     "omnic.runtime.flow": ("Flow",),

@@ -12,9 +12,10 @@ from omnic.catalog.keys import COMMON_KEYS
 from omnic.catalog.part import Model, Part
 from omnic.contract.domains import Domain
 from omnic.diagnostics import Sink
-from omnic.expr import ExprError, Name, Reader, parse_literal
+from omnic.expr import Call, ExprError, Name, Reader, parse_literal
 from omnic.ir.pipeline import ORIGINS, Pipeline, Setting, Settings, Stage, get, put
 from omnic.ir.verify import verify
+from omnic.passes.envelope import corners
 from omnic.source import Span
 from omnic.spelling import did_you_mean
 from omnic.target import Target, TargetError
@@ -34,8 +35,24 @@ class Context:
     sink: Sink
     visible: tuple[str, ...] | None = None  # ids on this machine of the target's devices, where it shows only some
     # what `run` reads off the pipeline
-    domains: Mapping[str, Domain | None] = field(default_factory=dict)  # by param
+    domains: Mapping[str, Domain | None] = field(default_factory=dict)  # by param, each by itself
+    corners: tuple[Mapping[str, Domain | None], ...] = ()  # the same, as far as rules let them go at once
     feeders: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)  # by stage: all that feed it, the next first
+    chunked: frozenset[str] = frozenset()  # stages that take an input in chunks
+
+    def of(self, pipeline: Pipeline) -> Context:
+        """This context for a pipeline."""
+        return replace(
+            self,
+            domains={p.name: p.domain for p in pipeline.params},
+            corners=corners(pipeline),
+            feeders={stage.name: tuple(pipeline.feeders(stage)) for stage in pipeline.stages},
+            chunked=frozenset(
+                channel.target.rpartition(".")[0]
+                for channel in pipeline.channels
+                if (stream := get(channel.how, "stream")) and isinstance(stream.value, Call)
+            ),
+        )
 
     @classmethod
     def make(cls, lowered: Lowered, *, target: str | None, sink: Sink) -> Context | None:
@@ -95,15 +112,11 @@ class Step:
 def history(passes: Iterable[Pass], pipeline: Pipeline, context: Context) -> Iterator[Step]:
     """The pipeline after each pass, up to the first that finds an error. Raises PassBroken for a fault of ours."""
     pipeline = replace(pipeline, target=context.target.name)
-    context = replace(
-        context,
-        domains={p.name: p.domain for p in pipeline.params},
-        feeders={stage.name: tuple(pipeline.feeders(stage)) for stage in pipeline.stages},
-    )
     for pass_ in passes:
-        pipeline = pass_.run(pipeline, context)
+        pipeline = pass_.run(pipeline, context.of(pipeline))
         if context.sink.has_errors:
             return
+        context = context.of(pipeline)
         if broken := [*verify(pipeline), *pass_.broken(pipeline, context)]:
             raise PassBroken(f"after pass `{pass_.name}`: {'; '.join(broken)}")
         yield Step(pass_.name, pipeline)

@@ -11,8 +11,9 @@ from omnic.contract.domains import Range
 from omnic.contract.types import Type
 from omnic.ir.pipeline import Open, Pipeline, Setting, Settings, Stage, get, put
 from omnic.passes.base import Context, Pass, decide, span_of, without
+from omnic.passes.denoise import denoised
 from omnic.passes.fit import quantity
-from omnic.passes.memory import free_bytes, kv_bytes, memory_text, weight_bytes
+from omnic.passes.memory import activation_bytes, free_bytes, kv_bytes, memory_text, weight_bytes
 from omnic.passes.reach import reach
 from omnic.passes.slice import origin
 from omnic.target import Target
@@ -23,7 +24,8 @@ _PROMPT, _ANSWER = 2048, 1024  # tokens, where neither the source nor the model 
 @dataclass(frozen=True, slots=True)
 class BatchPass(Pass):
     """Decides for every generate stage the longest prompt and context it serves, its slots and the size of a prefill
-    chunk; for every decode stage its lanes. `slots` caps what is decided, not what is pinned.
+    chunk; for every decode stage its lanes; for every denoise stage its slots, how many share a forward, and its step
+    cache. `slots` caps what is decided, not what is pinned.
 
     After it a context holds the longest prompt and the longest answer a request may ask for, the model can go that
     far, and there is at least one slot or lane: capacity for any one request of the contract.
@@ -41,7 +43,7 @@ class BatchPass(Pass):
                 reason = "one synthesis at a time: it is far faster than speech"
                 pipeline = pipeline.with_stage(replace(stage, how=decide(stage.how, "lanes", 1, reason)))
             elif stage.kind == "denoise":
-                pipeline = pipeline.with_stage(_denoised(stage, context))
+                pipeline = pipeline.with_stage(denoised(stage, _in_a_forward(pipeline, stage, context), context))
         if context.sink.has_errors:
             return pipeline
         generates = [s for s in pipeline.stages if s.kind == "generate"]
@@ -105,16 +107,8 @@ class BatchPass(Pass):
                     yield f"stage `{stage.name}` goes further than its model"
             if stage.kind == "decode" and how.get("lanes", 0) < 1:
                 yield f"stage `{stage.name}` has no lanes"
-
-
-def _denoised(stage: Stage, context: Context) -> Stage:
-    """How many requests a denoise stage has in work, and how many share a forward."""
-    most = 4 if context.target.gpus else 2
-    how = decide(stage.how, "batch", most, "more at once gain little: one forward keeps the device busy")
-    batch = get(how, "batch")
-    assert batch is not None
-    how = decide(how, "slots", 2 * int(batch.value), "those whose sizes differ take turns beside a full batch")
-    return replace(stage, how=decide(how, "mode", "step", "requests join and leave at any step"))
+            if stage.kind == "denoise" and not 1 <= how.get("batch", 0) <= how.get("slots", 0):
+                yield f"stage `{stage.name}` has no room for a batch"
 
 
 def _prompt_bound(pipeline: Pipeline, stage: Stage) -> tuple[int | None, str]:
@@ -147,6 +141,19 @@ def _answer_bound(stage: Stage, room: int, context: Context) -> tuple[int, Stage
         return most, replace(stage, keys=put(stage.keys, "max_tokens", bounded))
     ends = reach(setting.value, key.domain if key else None, context.domains) if setting is not None else None
     return (most if ends is None else ceil(ends[1])), stage
+
+
+def _in_a_forward(pipeline: Pipeline, stage: Stage, context: Context) -> int:
+    """How many requests a forward of a denoise stage has room for, as if all that stages take lay on the smallest
+    device. Plans for this machine do not depend on what is free here now."""
+    most = 64
+    if not context.target.here:
+        sharing = sum(s.kind == "denoise" for s in pipeline.stages)
+        others = sum(activation_bytes(s, context) for s in pipeline.stages if s.kind not in ("denoise", "generate"))
+        room = _share(pipeline, context.target, context, sharing) - others // sharing
+        while most > 1 and activation_bytes(replace(stage, how=put(stage.how, "batch", Setting(most))), context) > room:
+            most -= 1
+    return most
 
 
 def _share(pipeline: Pipeline, target: Target, context: Context, sharing: int) -> int:

@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from omnic.runtime import families
+from omnic.runtime import families, lora
 from omnic.runtime.device import Device
 from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, predict
 from omnic.runtime.edges import Port
@@ -19,6 +20,8 @@ from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow
 from omnic.runtime.forward import asked, give
 from omnic.runtime.stage import Progress, Running
+from omnic.runtime.stepcache import Memories, StepCaches
+from omnic.runtime.tensors import Loaded
 from omnic.runtime.weights import Checkpoint
 
 log = logging.getLogger("omnic.denoise")
@@ -37,10 +40,12 @@ class Request:
     stepped: Callable[[int, int, Any], None]  # on the event loop: steps taken, steps in all, a preview or None
     previews: int  # how many of them are wanted
     job: Job | None = None  # once it has a slot
+    memories: Memories = field(default_factory=dict)  # of its step cache
     cancelled: bool = False
     fused: int = 0  # in request mode, which batch it runs in; 0 while it waits for one
     turn: int = 0  # when it last stepped
     taken: int = 0  # steps
+    skipped: int = 0  # forwards of one branch that the step cache made short
     busy_seconds: float = 0.0
     began_at: float = field(default_factory=time.perf_counter)
 
@@ -48,6 +53,16 @@ class Request:
     def work(self) -> Job:
         assert self.job is not None, "it has a slot"
         return self.job
+
+    @property
+    def adapter(self) -> tuple[str, float]:
+        """Which adapter it runs with, and how strongly."""
+        name = self.ask.settings.get("lora", lora.BASE)
+        return name, 1.0 if name == lora.BASE else float(self.ask.settings.get("lora_scale", 1.0))
+
+    @property
+    def group(self) -> Hashable:
+        return self.work.group, self.adapter
 
     @property
     def shows(self) -> bool:
@@ -66,7 +81,11 @@ class Denoise:
     whole. Requests that cannot step together take turns, so that none blocks another.
 
     Those that step together share a forward, except in float32: a matrix product sums in another order for another
-    number of rows, and in float32 a request gives the same bytes whoever runs beside it.
+    number of rows, and in float32 a request gives the same bytes whoever runs beside it. Nor do they with a
+    `step_cache` (one of `stepcache.KINDS`), which leaves out blocks for one that another needs.
+
+    The adapters `fuse` are added to the weights, `loras` lie beside them: a request picks one by its settings `lora`
+    (a name, or `base` for none) and `lora_scale`, and steps with those alone that picked the same.
     """
 
     def __init__(
@@ -82,17 +101,26 @@ class Denoise:
         slots: int,
         batch: int,
         mode: str = "step",
+        step_cache: str | None = None,
+        step_cache_threshold: float = 0.0,
+        loras: Mapping[str, Checkpoint] | None = None,
+        fuse: Mapping[str, Checkpoint] | None = None,
+        fuse_scale: float = 1.0,
         hook: Hook | None = None,
     ) -> None:
         self.name, self.checkpoint, self._device = name, checkpoint, device
         self._part, self._dtype, self._inputs, self._outputs = part, dtype, inputs, outputs
         self._slots, self._batch, self._mode, self._hook = slots, batch, mode, hook
-        self._alone = dtype == "float32"
+        self._alone = dtype == "float32" or step_cache is not None
+        self._step_cache = None if step_cache is None else (step_cache, step_cache_threshold)
+        self._caches: StepCaches | None = None
+        self._loras, self._fuse, self._fuse_scale = dict(loras or {}), dict(fuse or {}), fuse_scale
+        self._adapters: lora.Adapters | None = None
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._ended: list[tuple[Request, Mapping[str, Any] | Exception]] = []  # in the step that runs
         self._turns = self._batches = 0
-        self._totals = dict.fromkeys(("requests", "steps", "rows", "busy_seconds"), 0.0)
+        self._totals = dict.fromkeys(("requests", "steps", "rows", "skipped", "busy_seconds"), 0.0)
         self._denoiser: Denoiser | None = None
         self._closed = False
 
@@ -103,8 +131,7 @@ class Denoise:
         def loaded(done: int, total: int) -> None:
             progress(self.name, done, total)
 
-        load = partial(family.load, self.checkpoint, self._part, self._dtype, loaded)
-        self._denoiser = self._device.submit(load).result()
+        self._device.submit(partial(self._begin, family, loaded)).result()
         self._device.attend(self._turn)
 
     def start(self, flow: Flow, **given: Any) -> Running:
@@ -122,7 +149,8 @@ class Denoise:
             self._shut()
 
     def stats(self) -> dict[str, float]:
-        """`rows` counts the jobs that stepped, over all `steps`: by steps, the mean batch size."""
+        """`rows` counts the jobs that stepped, over all `steps`: by steps, the mean batch size. `skipped` counts
+        forwards of one guidance branch that a step cache made short, in requests that have ended."""
         return {**self._totals, "queue": float(len(self._waiting)), "running": float(len(self._running))}
 
     # --- one request, on the event loop ----------------------------------------------------------------------------
@@ -146,13 +174,23 @@ class Denoise:
             "steps": float(request.taken),
             "seconds": time.perf_counter() - request.began_at,
             "busy_seconds": request.busy_seconds,
-        }
+        } | ({"skipped": float(request.skipped)} if self._step_cache else {})
         give(ports, found)
 
     def _was_closed(self) -> StageFailed:
         return StageFailed(self.name, "its engine was closed")
 
     # --- the engine, on the device's thread ------------------------------------------------------------------------
+
+    def _begin(self, family: Any, loaded: Loaded) -> None:
+        denoiser: Denoiser = family.load(self.checkpoint, self._part, self._dtype, loaded)
+        for checkpoint in self._fuse.values():
+            lora.fuse(lora.read(checkpoint, denoiser), self._fuse_scale)
+        if self._loras:
+            self._adapters = lora.Adapters({name: lora.read(c, denoiser) for name, c in self._loras.items()})
+        if self._step_cache:
+            self._caches = StepCaches(*self._step_cache, denoiser)
+        self._denoiser = denoiser
 
     def _turn(self) -> bool:
         """One step of one batch; whether there was one to take."""
@@ -183,6 +221,8 @@ class Denoise:
                 continue
             try:
                 job = self._denoiser.prepare(request.ask)
+                if request.adapter[0] not in (lora.BASE, *self._loras):
+                    raise RequestError(f"there is no adapter `{request.adapter[0]}`", "lora")
                 if not job.steps:
                     raise RequestError("no step is left to take", "num_inference_steps")
             except BaseException as error:
@@ -196,8 +236,7 @@ class Denoise:
         if not self._running:
             return ()
         first = min(self._running, key=lambda r: r.turn)
-        group = first.work.group
-        alike = [r for r in self._running if r.work.group == group]
+        alike = [r for r in self._running if r.group == first.group]
         if self._mode == "step":
             return sorted(alike, key=lambda r: r.turn)[: self._batch]
         if not first.fused:
@@ -222,7 +261,11 @@ class Denoise:
         """One forward. What fails in it fails them all; what fails after it, one of them."""
         assert self._denoiser is not None
         try:
-            predictions = predict(self._denoiser.forward, [request.work for request in batch])
+            forward = self._denoiser.forward
+            if self._caches is not None:
+                forward = partial(self._caches.forward, batch[0].memories)
+            with nullcontext() if self._adapters is None else self._adapters.using(*batch[0].adapter):
+                predictions = predict(forward, [request.work for request in batch])
         except BaseException as error:
             self._fail(batch, error)
             return
@@ -259,16 +302,18 @@ class Denoise:
 
     def _end(self, request: Request, result: Mapping[str, Any] | Exception) -> None:
         self._running.remove(request)
-        request.job = None  # its tensors are free now
+        request.skipped = sum(memory.skipped for memories in request.memories.values() for memory in memories)
+        self._totals["skipped"] += request.skipped
+        request.job, request.memories = None, {}  # their tensors are free now
         self._ended.append((request, result))
 
     def _shut(self) -> None:
         for request in (*self._running, *self._waiting):
-            request.job = None
+            request.job, request.memories = None, {}
             _post(request, self._was_closed())
         self._running.clear()
         self._waiting.clear()
-        self._denoiser = None
+        self._denoiser = self._caches = self._adapters = None
 
 
 def _where(request: Request) -> str:

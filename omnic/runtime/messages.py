@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import msgspec
@@ -16,6 +17,7 @@ from omnic.expr import Size
 from omnic.runtime.flow import Finished, Piece, Step
 
 MAX_BYTES = 1 << 30
+_PORTION_BYTES = 8 << 20  # of a video: credit counts portions, so this bounds what waits to be read
 _LENGTH = struct.Struct(">I")
 _SIZE, _ARRAY = 1, 2  # extension codes
 
@@ -195,6 +197,17 @@ def pack(message: ToWorker | ToServer) -> bytes:
     """A message with its length in front."""
     body = _ENCODER.encode(message)
     return _LENGTH.pack(len(body)) + body
+
+
+def portions(value: Any) -> Iterator[Any]:
+    """A piece in portions that are small enough to send: frames of a video [frames, height, width, 3] a few at a time,
+    anything else as it is."""
+    if getattr(value, "ndim", 0) != 4 or value.nbytes <= _PORTION_BYTES:
+        yield value
+        return
+    frames = max(1, _PORTION_BYTES // value[:1].nbytes)
+    for first in range(0, len(value), frames):
+        yield value[first : first + frames]
 
 
 def pack_arguments(arguments: dict[str, Any]) -> bytes:

@@ -52,6 +52,10 @@ class Shards:
             start, header = _header(path)
             self._where |= {name: (path, start, entry) for name, entry in header.items()}
 
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(entry["shape"]) for name, (_, _, entry) in self._where.items()}
+
     def __contains__(self, name: object) -> bool:
         return name in self._where
 

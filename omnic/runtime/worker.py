@@ -196,9 +196,10 @@ class _Host:
         async with aclosing(aiter(flow)) as events:  # type: ignore[type-var]  # Flow's iterator is a generator
             async for event in events:
                 if isinstance(event, Piece):
-                    await request.take()
-                    self._link.send(m.Part(start.id, number, event.output, event.index, event.value))
-                    number += 1
+                    for value in m.portions(event.value):
+                        await request.take()
+                        self._link.send(m.Part(start.id, number, event.output, event.index, value))
+                        number += 1
                 elif isinstance(event, Step):
                     self._link.send(m.Stepped(start.id, event.stage, event.done, event.total, event.preview))
                 else:

@@ -12,7 +12,7 @@ from omnic.dsl.check import check
 from omnic.dsl.lower import Lowered, lower
 from omnic.dsl.parse import parse
 from omnic.expr import Name
-from omnic.ir.pipeline import Setting, get
+from omnic.ir.pipeline import Open, Setting, get
 from omnic.ir.verify import verify
 from omnic.source import Source
 from tests.language.catalog import resolve
@@ -354,3 +354,30 @@ pipeline p {
     made = lower(checked, None, None, (), sink)
     assert made is not None
     assert made.pipeline.models[0].source == 'path("parts/lm")'
+
+
+def test_a_stage_takes_the_size_that_another_of_its_model_has() -> None:
+    text = """
+    pipeline p {
+      model m = hf("example/film")
+      model other = hf("example/film")
+      input image: image
+      input text: text
+      output film: video<16fps>
+      output more: video<16fps>
+      param large: size = 32x32 in [32x32, 64x32]
+      stage first = m.begin
+      stage paint = m.film { size = large }
+      stage apart = other.film
+      image -> first.image
+      text -> paint.text
+      first.latents -> paint.begin
+      text -> apart.text
+      paint.video -> film
+      apart.video -> more
+    }
+    """
+    sizes = {stage.name: get(stage.keys, "size") for stage in lowered(text).pipeline.stages}
+    assert sizes["first"] == sizes["paint"]
+    assert sizes["first"].value == Name(("large",))
+    assert isinstance(sizes["apart"].value, Open)

@@ -8,6 +8,7 @@ from omnic.catalog.part import CatalogError, Key, Model, Part, Port
 from omnic.catalog.resolve import ModelSource
 from omnic.contract.domains import Range
 from omnic.contract.types import Type, parse_type
+from omnic.expr import Size
 
 TEXT = ("token", "word", "clause", "sentence", "whole")
 SPEECH = ("clause", "sentence", "whole")
@@ -93,6 +94,15 @@ PAINT = Part(
     keys=(Key("strength", Type("float"), 1.0, Range(0.0, 1.0), "how much to change", port="start"),),
 )
 ENCODE = Part("encode", "transform", inputs=(_port("text", "text"),), outputs=(_port("embeds", "embeds<64>"),))
+_SIZE = Key("size", Type("size"), Size(64, 64), Range(Size(16, 16), Size(128, 128), 16), field="size", shared=True)
+BEGIN = Part("begin", "transform", (_port("image", "image"),), (_port("latents", "latents<4, /8x8>"),), (_SIZE,))
+FILM = Part(
+    "film",
+    "denoise",
+    (_port("text", "text"), _port("begin", "latents<4, /8x8>", required=False)),
+    (_port("video", "video<16fps>"),),
+    (_SIZE,),
+)
 DRAW = Part(
     "draw", "denoise", inputs=(_port("text", "text"),), outputs=(_port("image", "image"),), unsupported="it is slow"
 )
@@ -103,6 +113,7 @@ MODELS: dict[str, Model] = {
     'hf("example/talker")': Model("talker", "safetensors", {"talk": TALK, "code2wav": CODE2WAV, "read": READ}),
     'hf("example/vision")': Model("vision", "onnx", {"see": SEE, "crop": CROP}),
     'hf("example/agent")': Model("agent", "safetensors", {"agent": AGENT}),
+    'hf("example/film")': Model("film", "safetensors", {"begin": BEGIN, "film": FILM}),
     'path("./painter")': Model("painter", "safetensors", {"draw": DRAW}),
     'path("./brush")': Model("brush", "safetensors", {"paint": PAINT, "encode": ENCODE}),
 }

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.pipelines.built import PIPELINES, running
 
 from omnic import driver
 from omnic.diagnostics import Sink
 from omnic.runtime.families import qwen_image_edit
-from tests.pipelines.built import PIPELINES, running
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
 

@@ -10,13 +10,14 @@ import pytest
 
 from omnic.expr import Size
 from omnic.runtime import messages as m
-from omnic.runtime.flow import Finished
+from omnic.runtime.flow import Finished, Step
 
 TO_SERVER = [
     m.Loading("think", 3, 10),
     m.Ready(),
     m.Broken("no weights", final=True),
     m.Part(7, 0, "reply", 0, "héllo"),
+    m.Stepped(7, "paint", 3, 20),
     m.Ended(7, 1, Finished(3, "stop", 4, 5, {"speech": "silent"}, {"think": {"busy_seconds": 0.5}})),
     m.Failed(7, "request", "too long", "messages", 400, "context_length_exceeded"),
     m.Cancelled(7),
@@ -24,6 +25,7 @@ TO_SERVER = [
 ]
 TO_WORKER = [
     m.Start(1, "chat", {"messages": [{"role": "user", "content": "x"}]}, 4),
+    m.Start(2, "draw", {"prompt": "x"}, 4, previews=2),
     m.Credit(1, 2),
     m.Cancel(1),
     m.Ping(9),
@@ -54,6 +56,36 @@ def test_a_size_arrives_as_a_size() -> None:
     start = m.to_worker(m.pack(m.Start.of(1, "draw", {"size": Size(512, 768)}, 1))[4:])
     assert isinstance(start, m.Start)
     assert start.arguments == {"size": Size(512, 768)}
+
+
+def test_a_step_carries_its_preview() -> None:
+    picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    stepped = m.to_server(m.pack(m.Stepped(1, "paint", 3, 20, picture))[4:])
+    assert isinstance(stepped, m.Stepped)
+    assert stepped.step == Step("paint", 3, 20)
+    np.testing.assert_array_equal(stepped.step.preview, picture)
+
+
+def test_arguments_can_be_kept() -> None:
+    given = {"prompt": "a fox", "size": Size(64, 32), "steps": 4, "guidance": 1.5, "stop": ["a"], "none": None}
+    assert m.unpack_arguments(m.pack_arguments(given)) == given
+    with pytest.raises(m.ProtocolError):
+        m.unpack_arguments(b"\xc1")
+
+
+def test_a_long_piece_of_video_goes_in_portions_of_whole_frames() -> None:
+    frames = np.arange(20, dtype=np.uint8).repeat(1 << 20).reshape(20, 1 << 10, 1 << 10, 1)
+    portions = list(m.portions(frames))
+    assert [len(p) for p in portions] == [8, 8, 4]
+    np.testing.assert_array_equal(np.concatenate(portions), frames)
+    large = np.zeros((2, 4000, 4000, 3), np.uint8)
+    assert [p.shape for p in m.portions(large)] == [(1, 4000, 4000, 3)] * 2
+
+
+@pytest.mark.parametrize("value", ["text", np.zeros((4000, 4000, 3), np.uint8), np.zeros((2, 8, 8, 3), np.uint8), None])
+def test_other_pieces_go_whole(value: object) -> None:
+    [only] = m.portions(value)
+    assert only is value
 
 
 def test_what_has_no_form_is_refused_where_it_is_sent() -> None:

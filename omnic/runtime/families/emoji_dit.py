@@ -14,10 +14,11 @@ from torch.nn import functional
 
 from omnic.runtime.diffusion import Ask, Embeds, Job, Row
 from omnic.runtime.errors import RequestError
-from omnic.runtime.families.emoji_network import Config, EmojiDiT
+from omnic.runtime.families.emoji_network import Config, EmojiDiT, modulated
 from omnic.runtime.guidance import constant
 from omnic.runtime.modules import filled
 from omnic.runtime.schedule import Schedule, even_sigmas
+from omnic.runtime.stepcache import Blocks, Cacheable
 from omnic.runtime.tensors import Loaded, Shards, dtype_of
 from omnic.runtime.weights import Checkpoint
 
@@ -34,9 +35,7 @@ def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Paint
 class Painter:
     """Satisfies `diffusion.Denoiser`. Captions of different lengths share a forward: padding is masked."""
 
-    def __init__(
-        self, module: torch.nn.Module, config: Config, scheduler: Mapping[str, Any], dtype: torch.dtype
-    ) -> None:
+    def __init__(self, module: Any, config: Config, scheduler: Mapping[str, Any], dtype: torch.dtype) -> None:
         self._module, self._config, self._scheduler, self._dtype = module, config, scheduler, dtype
 
     def prepare(self, ask: Ask) -> Job:
@@ -64,6 +63,12 @@ class Painter:
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"image": self.preview(job)}
+
+    def modules(self) -> Mapping[str, torch.nn.Module]:
+        return {"transformer": self._module}
+
+    def blocks(self) -> Sequence[Cacheable]:
+        return (Cacheable((Blocks(self._module.blocks, ("x",), "x"),), modulated),)
 
     def preview(self, job: Job) -> NDArray[np.uint8]:
         pixels = job.x[0][0].clamp(-1, 1).add(1).mul(127.5).round().to(torch.uint8)

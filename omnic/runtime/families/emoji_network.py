@@ -12,6 +12,7 @@ adaptive layer norm whose gates start at zero (adaLN-zero).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -137,6 +138,13 @@ class EmojiDiT(nn.Module):
             h = block(h, condition, attend)
         shift, scale = self.adapt_out(condition)[:, None].chunk(2, dim=-1)
         return _unpatched(self.patch_out(_adapted(h[:, :n], shift, scale)), c.patch, c.grid)
+
+
+def modulated(block: nn.Module, given: Mapping[str, Any]) -> Tensor:
+    """What the attention of a Block sees, from the arguments of its `forward`."""
+    assert isinstance(block, Block)
+    shift, scale = block.adapt(given["condition"])[:, None].chunk(6, dim=-1)[:2]
+    return _adapted(given["x"], shift, scale)
 
 
 def _adapted(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
