@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omnic import __version__
 from omnic.diagnostics import Sink
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omnic.dsl.lower import Lowered
     from omnic.ir.pipeline import Pipeline
     from omnic.passes import Context, Pass
-    from omnic.runtime.lock import Lock
+    from omnic.runtime.lock import FileRecord, Lock, ModelRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Versions:
 
     omnic: str = __version__
     packages: dict[str, str | None] = field(default_factory=dict)
-    digests: dict[str, dict[str, dict[str, Any]]] | None = None  # model: file: {"bytes", "sha256"}; None: read them
+    digests: dict[str, dict[str, FileRecord]] | None = None  # model: file: {"bytes", "sha256"}; None: read them
 
     @classmethod
     def here(cls, planned: Planned) -> Versions:
@@ -204,10 +204,10 @@ def models(planned: Planned) -> tuple[manifest.Model, ...]:
     return tuple(out)
 
 
-def _model_records(planned: Planned, versions: Versions) -> dict[str, dict[str, Any]]:
+def _model_records(planned: Planned, versions: Versions) -> dict[str, ModelRecord]:
     from omnic.runtime import lock as locks
 
-    records: dict[str, dict[str, Any]] = {}
+    records: dict[str, ModelRecord] = {}
     for declared in planned.pipeline.models:
         model: catalog.Model = planned.front.lowered.models[declared.name]
         if versions.digests is not None:

@@ -41,9 +41,8 @@ _DEFAULT_FORMAT = Format(str(_FORMAT.default))
 _FMT_CHECK = FMT.option("--check")
 
 
-@app.command()
 def check(
-    files: Annotated[list[str], typer.Argument(help=CHECK.files, metavar="FILE...", show_default=False)],
+    files: Annotated[list[str], typer.Argument(help=CHECK.files, metavar="FILE", show_default=False)],
     format: Annotated[Format, typer.Option(_FORMAT.name, help=_FORMAT.help)] = _DEFAULT_FORMAT,
 ) -> None:
     """Find mistakes in pipelines without loading a weight.
@@ -58,9 +57,8 @@ def check(
     raise typer.Exit(language.check(files, format.value))
 
 
-@app.command()
 def fmt(
-    files: Annotated[list[str], typer.Argument(help=FMT.files, metavar="FILE...", show_default=False)],
+    files: Annotated[list[str], typer.Argument(help=FMT.files, metavar="FILE", show_default=False)],
     check: Annotated[bool, typer.Option(_FMT_CHECK.name, help=_FMT_CHECK.help)] = False,
 ) -> None:
     """Rewrite pipelines in the one format there is; comments stay.
@@ -73,19 +71,21 @@ def fmt(
     raise typer.Exit(language.fmt(files, check=check))
 
 
-for command in (
+for command in (  # as a project meets them
     starting.init,
+    check,
+    fmt,
+    surveying.models,
+    surveying.targets,
+    compiling.plan,
     compiling.opt,
-    compiling.build,
     compiling.graph,
+    compiling.build,
     serving.run,
     serving.serve,
     serving.chat,
-    surveying.models,
-    surveying.targets,
     surveying.doctor,
 ):
-    app.command()(command)
-app.command(context_settings={"allow_extra_args": True})(compiling.plan)
+    app.command(context_settings={"allow_extra_args": command is compiling.plan})(command)
 app.add_typer(surveying.cache, name="cache")
 later.register(app)

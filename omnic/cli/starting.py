@@ -11,11 +11,11 @@ import typer
 from omnic.cli import files
 from omnic.cli.refusal import Refusal
 
-TEMPLATES = Path(__file__).parent.parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Template(StrEnum):
-    """What a project can start from; each is a folder of omnic/templates."""
+    """What a project can start from; each is a folder of omnic/cli/templates."""
 
     assistant = "assistant"
     chat = "chat"

@@ -110,7 +110,9 @@ def cache_list() -> None:
 def cache_clear(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove what is kept. Running servers are not disturbed.
+    """Remove what is kept, all that `omnic cache ls` lists.
+
+    Servers that run are not disturbed; one that loads may have to be started again.
 
     \b
     Example:
@@ -119,10 +121,11 @@ def cache_clear(
     from omnic.cli.storage import clear, root, shelves
     from omnic.target import memory_text
 
-    total = sum(shelf.bytes for shelf in shelves())
-    if not total:
+    kept = shelves()
+    if not kept:
         print(f"{root()} is empty")
         return
+    total = sum(shelf.bytes for shelf in kept)
     if not yes:
         if not sys.stdin.isatty():
             raise Refusal("not asked and not told: add --yes to clear the cache without a terminal")

@@ -10,10 +10,12 @@ import hashlib
 import json
 import os
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
+
+import msgspec
 
 from omnic.manifest import Model
 from omnic.runtime.errors import Stale
@@ -21,6 +23,21 @@ from omnic.runtime.errors import Stale
 VERSION = 1
 FILE, LOCAL_FILE = "omnic.lock", "engines.lock"
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "onnxruntime")  # what answers depend on
+
+
+class FileRecord(TypedDict):
+    """A file of a model."""
+
+    bytes: int
+    sha256: str
+
+
+class ModelRecord(TypedDict):
+    """A model: where it comes from, as written, and its files by their path in the manifest."""
+
+    source: str
+    revision: str | None
+    files: dict[str, FileRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +49,7 @@ class Lock:
     deploy: str | None
     settings: tuple[str, ...]  # `--set stage.key=value`, as given
     sources: dict[str, str]  # file name: sha256; imported pipelines and python stages included
-    models: dict[str, dict[str, Any]]  # name: {"source", "revision", "files": {path: {"bytes", "sha256"}}}
+    models: dict[str, ModelRecord]  # by name
     packages: dict[str, str | None]  # version here, None where not installed
     outputs: dict[str, str] = field(default_factory=dict)  # generated file: sha256
 
@@ -43,14 +60,16 @@ class Lock:
 def read(build: Path) -> Lock:
     """The lock of a build directory. Raises Stale if it has none that this omnic can read."""
     try:
-        data = json.loads((build / FILE).read_bytes())
-        if data.pop("lock") != VERSION:
+        data = msgspec.json.decode((build / FILE).read_bytes(), type=dict[str, object])
+        if data.pop("lock", None) != VERSION:
             raise Stale(f"{build / FILE} was written by another omnic: build again")
-        return Lock(**{**data, "settings": tuple(data["settings"])})
+        if unknown := data.keys() - {f.name for f in fields(Lock)}:
+            raise msgspec.ValidationError(f"{', '.join(sorted(unknown))} mean nothing")
+        return msgspec.convert(data, Lock)
     except FileNotFoundError:
         raise Stale(f"{build} is not a build directory: it has no {FILE}") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise Stale(f"{build / FILE} is damaged: build again") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Stale(f"{build / FILE} is damaged ({error}): build again") from None
 
 
 def difference(old: Lock, new: Lock) -> str | None:
@@ -71,13 +90,16 @@ def difference(old: Lock, new: Lock) -> str | None:
         was_model, now_model = old.models.get(name), new.models.get(name)
         if was_model is None or now_model is None:
             return f"model {name} was {'added' if was_model is None else 'removed'}"
-        for key in ("source", "revision"):
-            if was_model[key] != now_model[key]:
-                return f"model {name}: {key} changed: was {was_model[key]}, is {now_model[key]}"
+        for key, then, now in (
+            ("source", was_model["source"], now_model["source"]),
+            ("revision", was_model["revision"], now_model["revision"]),
+        ):
+            if then != now:
+                return f"model {name}: {key} changed: was {then}, is {now}"
         was_files, now_files = was_model["files"], now_model["files"]
         for path in sorted({*was_files, *now_files}):
-            digests = (files.get(path, {}).get("sha256") for files in (was_files, now_files))
-            if reason := _changed(f"model {name}: {path}", *digests):
+            was, now = (files[path]["sha256"] if path in files else None for files in (was_files, now_files))
+            if reason := _changed(f"model {name}: {path}", was, now):
                 return reason
     return None
 
@@ -167,9 +189,11 @@ def verify(build: Path) -> None:
         if version and lock.packages[name] and version != lock.packages[name]:
             raise Stale(f"{build} is stale: built with {name} {lock.packages[name]}, found {version}{again}")
     for model in content.models:
+        if model.name not in lock.models:
+            raise Stale(f"{build / FILE} is damaged: it does not record model {model.name}{again}")
         root = locate(model, source.parent).root
-        for path, record in lock.models[model.name]["files"].items():
-            file = root / path if root else None
+        for relative, record in lock.models[model.name]["files"].items():
+            file = root / relative if root else None
             if file is None or not file.exists():
                 continue
             same_size = file.stat().st_size == record["bytes"]

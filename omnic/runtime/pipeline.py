@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib.util
 import sys
 from collections.abc import AsyncIterator
@@ -54,16 +55,20 @@ def generated(build: Path, class_name: str) -> type[Pipeline]:
 
     Raises manifest.ManifestError if the directory has no pipeline.py.
     """
-    name = f"omnic_build_{class_name}"
-    spec = importlib.util.spec_from_file_location(name, build.resolve() / "pipeline.py")
+    file = build.resolve() / "pipeline.py"
+    name = f"omnic_build_{class_name}_{hashlib.sha256(bytes(file)).hexdigest()[:12]}"  # builds of one pipeline are two
+    spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # the class finds its own directory through it
     try:
         spec.loader.exec_module(module)
-    except FileNotFoundError:
-        raise manifest.ManifestError(f"{build} is not a build directory: it has no pipeline.py") from None
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, FileNotFoundError) and not file.exists():
+            raise manifest.ManifestError(f"{build} is not a build directory: it has no pipeline.py") from None
+        raise
     found: type[Pipeline] = getattr(module, class_name)
     return found
 

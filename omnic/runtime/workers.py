@@ -84,6 +84,7 @@ class Supervisor:
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._supervise())
+        self._task.add_done_callback(self._supervised)
 
     async def ready(self) -> None:
         """Waits until requests can be submitted. Raises WorkerFailed if that will not be."""
@@ -142,6 +143,15 @@ class Supervisor:
             self._become(State.restarting)
             await asyncio.sleep(self._patience.backoff[failures - 1])
             self.restarts += 1
+
+    def _supervised(self, task: asyncio.Task[None]) -> None:
+        """A fault of ours in here is the end, too: a server whose worker nobody looks after must not go on."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        log.error("nothing looks after the worker any more", exc_info=error)
+        if self._worker:
+            self._worker.kill()
+        self._fail(WorkerFailed(f"supervision failed: {type(error).__name__}: {error}"))
 
     def _fail(self, failure: WorkerFailed) -> None:
         self.failure = failure

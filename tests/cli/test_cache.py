@@ -30,6 +30,17 @@ def test_clear_removes_what_is_omnics(kept: Path, omnic: Omnic) -> None:
     assert omnic("cache", "clear", "--yes").out == f"{kept} is empty\n"
 
 
+def test_clear_removes_all_that_ls_lists(kept: Path, omnic: Omnic) -> None:
+    """Also what takes no bytes, such as the lock of a conversion."""
+    (kept / "digests/a").unlink()
+    (kept / "checkpoints").mkdir()
+    (kept / "checkpoints/.tiny.lock").touch()
+    assert [line.split()[0] for line in omnic("cache", "ls").out.splitlines()[1:]] == ["checkpoints", "digests"]
+    assert omnic("cache", "clear", "--yes") == (0, f"removed 0 B from {kept}\n", "")
+    assert omnic("cache", "ls").out.splitlines() == [str(kept)]
+    assert [p.name for p in kept.iterdir()] == ["thesis.txt"]
+
+
 def test_clear_does_not_guess_a_yes(kept: Path, omnic: Omnic) -> None:
     done = omnic("cache", "clear")
     assert (done.status, done.out) == (2, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -146,13 +147,37 @@ def test_locked_needs_a_lock(source: Path, tmp_path: Path) -> None:
         build(source, tmp_path / "out", locked=True)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"lock": 1}', b'{"lock": 99}', b"null"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"lock": 1}', b'{"lock": 99}', b"null", b"\xff"])
 def test_a_damaged_lock_is_one_line(damage: bytes, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     build(source, out)
     (out / "omnic.lock").write_bytes(damage)
     with pytest.raises(Stale, match=r"omnic\.lock"):
         lock.verify(out)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"models": {}}, "does not record model lm"),
+        ({"models": {"lm": {"source": "x", "revision": None, "files": {"a": 3}}}}, "damaged"),
+        ({"models": {"lm": {}}}, "damaged"),
+        ({"sources": {"small.omni": None}}, "damaged"),
+        ({"packages": 3}, "damaged"),
+        ({"settings": "think.slots=1"}, "damaged"),
+        ({"engine": "x"}, "engine mean nothing"),
+    ],
+)
+def test_a_lock_that_holds_something_else_is_one_line(
+    change: dict[str, object], says: str, source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    build(source, out)
+    content = json.loads((out / "omnic.lock").read_text())
+    (out / "omnic.lock").write_text(json.dumps(content | change))
+    with pytest.raises(Stale, match=says) as refused:
+        lock.verify(out)
+    assert "\n" not in str(refused.value)
 
 
 def test_an_edited_build_is_not_written_over(source: Path, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 from omnic.runtime.errors import Cancelled, RequestError, StageFailed
 from omnic.runtime.fake import Fault, Script, write
 from omnic.runtime.flow import Finished, Piece
+from omnic.runtime.process import Process
 from omnic.runtime.workers import Call, Patience, State, Supervisor, WorkerFailed, WorkerLost
 from tests.assistant import assistant
 
@@ -396,6 +397,18 @@ def test_what_is_no_build_is_one_line_and_no_second_try(tmp_path: Path, case: st
 def test_a_python_that_is_not_there_is_a_failure_not_a_crash(tmp_path: Path) -> None:
     failed, _ = failure(build(tmp_path), python=str(tmp_path / "python"))
     assert "cannot start a worker process" in str(failed)
+
+
+def test_a_fault_in_supervision_is_the_end_and_not_a_server_without_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(process: Process, patience: Patience) -> str:
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(Process, "run", run)
+    failed, supervisor = failure(build(tmp_path))
+    assert str(failed) == "supervision failed: LookupError: a bug"
+    assert supervisor.pid is None or not psutil.pid_exists(supervisor.pid)
 
 
 def test_stop_leaves_no_process(tmp_path: Path) -> None:

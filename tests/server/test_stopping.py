@@ -15,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from omnic.runtime.server.main import main
 from tests.server.conftest import Make
 from tests.server.running import Server, ask, words
 
@@ -148,6 +149,27 @@ def test_a_port_in_use_is_one_line(build: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert refused(build(), "--port", str(port)) == (1, [f"omnic: port {port} on 127.0.0.1 is in use"])
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--port", "65536", "must be a whole number in 0..65535, not 65536"),
+        ("--port", "http", "must be a whole number in 0..65535, not http"),
+        ("--running", "0", "must be a whole number from 1, not 0"),
+        ("--queued", "-1", "must be a whole number from 0, not -1"),
+        ("--drain", "nan", "must be a number of seconds from 0, not nan"),
+        ("--stall", "-0.5", "must be a number of seconds from 0, not -0.5"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused_by_name(
+    option: str, value: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["server.py", f"{option}={value}"])
+    with pytest.raises(SystemExit) as leaving:
+        main(Path("/nowhere"))
+    assert leaving.value.code == 2
+    assert f"argument {option}: {says}" in capsys.readouterr().err
 
 
 def test_an_address_that_is_not_here_is_one_line(build: Make) -> None:

@@ -7,11 +7,12 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -36,18 +37,22 @@ def main(build: Path) -> int:
     defaults = Settings()
     parser = argparse.ArgumentParser(description=f"Serve the build in {build} over HTTP, in the form of OpenAI's API.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on; 0 picks one (default %(default)s)")
-    parser.add_argument("--running", type=int, help="requests at work at once, for each endpoint")
-    parser.add_argument("--queued", type=int, default=defaults.queued, help="requests in line (default %(default)s)")
+    parser.add_argument(
+        "--port", type=_whole(0, 65535), default=8000, help="port to listen on; 0 picks one (default %(default)s)"
+    )
+    parser.add_argument("--running", type=_whole(1), help="requests at work at once, for each endpoint")
+    parser.add_argument(
+        "--queued", type=_whole(0), default=defaults.queued, help="requests in line (default %(default)s)"
+    )
     parser.add_argument(
         "--stall",
-        type=float,
+        type=_seconds,
         default=defaults.stall_seconds,
         help="seconds a client may read nothing (default %(default)s)",
     )
     parser.add_argument(
         "--drain",
-        type=float,
+        type=_seconds,
         default=defaults.drain_seconds,
         help="seconds to finish in on SIGTERM (default %(default)s)",
     )
@@ -77,6 +82,28 @@ def main(build: Path) -> int:
         picture_seconds=args.keep_pictures,
     )
     return serve(build, host=args.host, port=args.port, settings=settings)
+
+
+def _whole(low: int, high: int | None = None) -> Callable[[str], int]:
+    """What reads a whole number of these bounds for argparse."""
+    bounds = f"from {low}" if high is None else f"in {low}..{high}"
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < low or (high is not None and int(text) > high):
+            raise argparse.ArgumentTypeError(f"must be a whole number {bounds}, not {text}")
+        return int(text)
+
+    return read
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 0, not {text}")
+    return seconds
 
 
 def serve(
