@@ -15,6 +15,7 @@ from omnic.catalog import checkpoints, later
 from omnic.catalog.keys import COMMON_KEYS, common_key
 from omnic.catalog.part import CatalogError, Model
 from omnic.catalog.standard import STANDARD_PARTS, python_part, standard_part
+from omnic.contract.packages import normalised
 from omnic.expr import Reader, Token, format_value, parse_literal
 
 __all__ = [
@@ -118,7 +119,7 @@ def _only(source: ModelSource, options: Mapping[str, Any], *known: str) -> None:
 def _package(name: str) -> Model:
     from omnic.catalog import packages
 
-    normal = packages.normalised(name)
+    normal = normalised(name)
     if (refusal := later.package(normal)) is not None:
         raise refusal
     package = packages.find(name)
