@@ -16,11 +16,15 @@ from omnic.runtime import modules as modules_of_torch
 from omnic.runtime.weights import Checkpoint
 
 RANDOM = {family: resolve(ModelSource("random", family), Path()) for family in dict.fromkeys(FAMILIES.values())}
-PARTS = [(family, part) for family, model in RANDOM.items() for part in model.parts]
+PARTS = [
+    (family, part.name, precision)
+    for family, model in RANDOM.items()
+    for part in model.parts.values()
+    for precision in part.precisions
+]
 
 
-@pytest.mark.parametrize(("family", "part"), PARTS, ids=[".".join(one) for one in PARTS])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(("family", "part", "precision"), PARTS, ids=[".".join(one) for one in PARTS])
 def test_weights_to_the_byte(family: str, part: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     modules: list[torch.nn.Module] = []
 
