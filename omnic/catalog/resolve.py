@@ -14,6 +14,7 @@ from omnic.catalog import checkpoints, later
 from omnic.catalog.keys import COMMON_KEYS, common_key
 from omnic.catalog.part import CatalogError, Model
 from omnic.catalog.standard import STANDARD_PARTS, python_part, standard_part
+from omnic.contract.packages import normalised
 from omnic.expr import Reader, Token, format_value, parse_literal
 
 __all__ = [
@@ -117,7 +118,7 @@ def _only(source: ModelSource, options: Mapping[str, Any], *known: str) -> None:
 def _package(name: str) -> Model:
     from omnic.catalog import packages
 
-    normal = packages.normalised(name)
+    normal = normalised(name)
     if (refusal := later.package(normal)) is not None:
         raise refusal
     package = packages.find(name)
@@ -157,21 +158,23 @@ def _repository(name: str, revision: str | None) -> Model:
     found = hub.snapshot(name, revision)
     if found is not None:
         return replace(checkpoints.from_folder(found, found, name), revision=found.name)
-    described = _described(name) if revision in (None, "main") else None
+    described = _described(name, revision)
     if described is None:
         raise later.repository(name) or hub.not_cached(name, revision)
     return described
 
 
-def _described(name: str) -> Model | None:
-    """The model of a repository whose published config ships with omnic: it checks and plans without weights."""
+def _described(name: str, revision: str | None) -> Model | None:
+    """The model of a repository whose published config ships with omnic: it checks and plans without weights. Any
+    revision is taken to have that config until it is there to be read."""
     from omnic.catalog import diffusers, llama
 
     file = _FIXTURES / f"{name.replace('/', '--')}.json"
     if not file.exists():
         return None
     fixture = json.loads(file.read_bytes())
-    where = f"{name} (published config, shipped with omnic)"
+    at = f"; revision {revision} is not here" if revision not in (None, "main") else ""
+    where = f"{name} (published config, shipped with omnic{at})"
     if "pipeline" in fixture:
         return diffusers.from_fixture(fixture, where)
     kind = checkpoints.model_type(fixture["config"], where)
