@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from omnic.catalog.part import CatalogError, Cost, Model, Part, Port, WeightGroup
+from omnic.catalog.part import EACH, CatalogError, Cost, Key, Model, Part, Port, WeightGroup
 from omnic.catalog.safetensors import Tensor
+from omnic.contract.domains import Range
 from omnic.contract.types import Type
 from omnic.expr import parse
 
@@ -23,7 +24,7 @@ def from_checkpoint(config: Mapping[str, Any], tensors: Sequence[Tensor], where:
     elements = sum(
         prod(t.shape) for t in tensors if not t.name.startswith("pooler.") and t.dtype.startswith(("F", "B"))
     )
-    hidden = int(config["intermediate_size"])
+    hidden, origin = int(config["intermediate_size"]), f"{where}/config.json"
     costs = tuple(
         (
             name,
@@ -38,10 +39,16 @@ def from_checkpoint(config: Mapping[str, Any], tensors: Sequence[Tensor], where:
     encode = Part(
         "encode",
         "transform",
-        inputs=(Port("text", Type("text")), Port("negative", Type("text"), required=False)),
-        outputs=(Port("embeds", Type("embeds", (width,)), origin=f"{where}/config.json"),),
+        inputs=(Port("text", Type("text"), streams=EACH), Port("negative", Type("text"), required=False)),
+        outputs=(Port("embeds", Type("embeds", (width,)), streams=EACH, origin=origin, follows="text"),),
+        keys=(
+            Key(
+                "keep", Type("int"), None, Range(2, longest),
+                "tokens of a text that are read, the rest left out; if not set, a text that is too long is refused",
+            ),
+        ),
         cost=costs[0][1],
         costs=costs,
         doc="text to token states",
-    )
-    return Model("bert", "safetensors", {"encode": encode}, dict(config), origin=f"{where}/config.json")
+    )  # fmt: skip
+    return Model("bert", "safetensors", {"encode": encode}, dict(config), origin=origin)

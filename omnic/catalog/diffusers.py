@@ -23,6 +23,8 @@ FAMILIES = {
     "QwenImageEditPipeline": "qwen_image_edit",
     "WanImageToVideoPipeline": "wan",
     "WanPipeline": "wan",
+    "StableDiffusion3Pipeline": "sd3",
+    "StableDiffusionXLPipeline": "sdxl",
     "ZImagePipeline": "z_image",
 }
 _FIXTURES = Path(__file__).parent / "fixtures"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from omnic.catalog.diffusers import Component, Index
-from omnic.catalog.part import Cost, Key, Part, Port, WeightGroup
+from omnic.catalog.part import Cost, Key, Part, Port, StepCache, WeightGroup
 from omnic.contract.domains import Range
 from omnic.contract.types import Ratio, Type
 from omnic.expr import Quantity, Size, parse
@@ -69,7 +69,7 @@ def denoiser(
     index: Index, component: Component, inputs: tuple[Port, ...], latents: Type, keys: tuple[Key, ...],
     activation: str, latent_bytes: str, *, groups: dict[str, int] | None = None, output: str = "latents",
     more: tuple[Port, ...] = (), stored: str | None = None, float32: Mapping[str, int] = _NONE,
-    streams: tuple[str, ...] = WHOLE,
+    streams: tuple[str, ...] = WHOLE, caches: tuple[StepCache, ...] = (),
 ) -> Part:  # fmt: skip
     """The iterative part. `activation` is elements of one forward; `latent_bytes` what a request in work keeps.
     `stored` is what it was released to run in, where that is not what its file holds."""
@@ -83,8 +83,16 @@ def denoiser(
         keys=keys,
         cost=priced[0][1],
         costs=priced,
+        step_caches=caches,
         doc="from noise to latents, step by step",
     )
+
+
+def caches(tokens: str, beside: int, width: int, **thresholds: float) -> tuple[StepCache, ...]:
+    """Step caches by kind, for blocks of `width` that change `tokens` and, of the text, `beside`. A request keeps for
+    each of two branches what its changes are measured against and what the blocks added."""
+    state = parse(f"2 * (2 * {tokens} + {beside}) * {width}")
+    return tuple(StepCache(kind, threshold, state=state) for kind, threshold in thresholds.items())
 
 
 def vae_decode(index: Index, latents: Type, output: Port, activation: str, *, component: str = "vae",

@@ -51,6 +51,7 @@ def made(index: Index, *, edits: bool) -> tuple[Part, ...]:
             (replace(size, default=None), *keys) if edits else (size, d.strength(), *keys),
             activation=f"2 * batch * ({widest} + {_TOKENS}) * {14 * inner}",
             latent_bytes=f"4 * batch * {4 * channels} * {patches}",
+            caches=d.caches(f"({widest})", _TOKENS, inner, first_block=0.1),
         ),
         d.vae_decode(index, latents, d.image(index), activation=f"size_high * {2 * pixels}"),
         d.vae_encode(index, latents, () if edits else (size,), activation=f"{area} * {2 * pixels}"),

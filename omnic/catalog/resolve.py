@@ -161,7 +161,7 @@ def _repository(name: str, revision: str | None) -> Model:
     found = hub.snapshot(name, revision)
     if found is not None:
         return replace(checkpoints.from_folder(found, found, name), revision=found.name)
-    described = _described(name) if revision in (None, "main") else None
+    described = _described(name, revision)
     if described is None:
         if (refusal := later.repository(name)) is not None:
             raise refusal
@@ -174,15 +174,17 @@ def _repository(name: str, revision: str | None) -> Model:
     return described
 
 
-def _described(name: str) -> Model | None:
-    """The model of a repository whose published config ships with omnic: it checks and plans without weights."""
+def _described(name: str, revision: str | None) -> Model | None:
+    """The model of a repository whose published config ships with omnic: it checks and plans without weights. Any
+    revision is taken to have that config until it is there to be read."""
     from omnic.catalog import diffusers, llama
 
     file = _FIXTURES / f"{name.replace('/', '--')}.json"
     if not file.exists():
         return None
     fixture = json.loads(file.read_bytes())
-    where = f"{name} (published config, shipped with omnic)"
+    at = f"; revision {revision} is not here" if revision not in (None, "main") else ""
+    where = f"{name} (published config, shipped with omnic{at})"
     if "pipeline" in fixture:
         return diffusers.from_fixture(fixture, where)
     kind = checkpoints.model_type(fixture["config"], where)

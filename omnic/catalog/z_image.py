@@ -40,6 +40,7 @@ def parts(index: Index) -> tuple[Part, ...]:
             (size, d.steps(50), d.guidance(5.0, doc=_GUIDANCE), d.strength(), d.seed()),
             activation=f"2 * batch * ({patches} + {_TOKENS}) * {12 * inner}",
             latent_bytes=f"4 * batch * {4 * int(transformer.config['in_channels'])} * {patches}",
+            caches=d.caches(f"({patches} + {_TOKENS})", 0, inner, first_block=0.1),
         ),
         *pictures.kl_vae(index, size),
     )

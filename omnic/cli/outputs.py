@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,8 @@ def check(manifest: Manifest, wanted: Mapping[str, str]) -> None:
 
 
 def write(manifest: Manifest, wanted: Mapping[str, str], made: Mapping[str, Any]) -> None:
-    """Writes what was made; a video and sound that go to one file become one."""
+    """Writes what was made; a video and sound that go to one file become one, and several pictures a file each:
+    `story.png` stands for `story-1.png`, `story-2.png` and so on."""
     sounds = {file: name for name, file in wanted.items() if manifest.outputs[name].kind == "audio"}
     films = {file for name, file in wanted.items() if manifest.outputs[name].kind == "video"}
     for name, file in wanted.items():
@@ -49,12 +50,22 @@ def write(manifest: Manifest, wanted: Mapping[str, str], made: Mapping[str, Any]
             print(f"{name} is empty: {file} was not written", file=sys.stderr)
             continue
         sound = sounds.get(file) if type_.kind == "video" else None
-        if sound is None:
-            data, what = _encoded(type_, file, value)
-        else:
-            data, what = _film(type_, value, manifest.outputs[sound], made[sound])
-        files.write(Path(file), data)
-        print(f"wrote {file}{what and f': {what}'}", file=sys.stderr)
+        for path, one in _numbered(Path(file), value):
+            if sound is None:
+                data, what = _encoded(type_, file, one)
+            else:
+                data, what = _film(type_, one, manifest.outputs[sound], made[sound])
+            files.write(path, data)
+            print(f"wrote {path}{what and f': {what}'}", file=sys.stderr)
+
+
+def _numbered(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    """The files of an output: one, or one a value where there are several."""
+    if not isinstance(value, list):
+        yield path, value
+        return
+    for number, one in enumerate(value, 1):
+        yield path.with_stem(f"{path.stem}-{number}"), one
 
 
 def _check_format(manifest: Manifest, file: str, names: list[str]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from omnic.contract.api import Api, Standard
-from omnic.contract.domains import Choices, Domain
+from omnic.contract.api import Api
+from omnic.contract.domains import Choices
 from omnic.contract.fields import (
     BindError,
     Endpoint,
@@ -168,16 +168,13 @@ def _standard(api: Api, names: set[str], roles: dict[str, str], taken: frozenset
         if seed and taken is not None and "seed" not in taken:
             continue  # pinned by the source
         target, argument = ("seed", "seed") if seed else ("server", "")
-        domain = standard.domain
-        if isinstance(domain, Choices) and standard.many:
+        domain, many = standard.domain, standard.many
+        if isinstance(domain, Choices) and many:
             domain = Choices(tuple(v for v in domain.values if v in roles))
-        yield _field(standard, target, argument, domain)
-
-
-def _field(standard: Standard, target: str, argument: str, domain: Domain | None) -> Field:
-    return Field(
-        standard.name, standard.type, target, argument, domain, standard.default, doc=standard.doc, many=standard.many
-    )
+            many = len(domain.values)
+        yield Field(
+            standard.name, standard.type, target, argument, domain, standard.default, doc=standard.doc, many=many
+        )
 
 
 def _aliases(api: Api, fields: list[Field]) -> Iterator[Field]:

@@ -27,13 +27,15 @@ _CHAT = Api(
     input="messages",
     input_kind="chat",
     gives=("application/json", "text/event-stream"),
-    roles=(Role("text", "text"), Role("audio", "audio")),
-    answers=(("text",), ("text", "audio")),
+    roles=(Role("text", "text"), Role("audio", "audio"), Role("image", "image")),
+    answers=(("text",), ("text", "audio"), ("text", "image"), ("text", "audio", "image")),
     aliases=(("max_completion_tokens", "max_tokens"),),
     nested=(("voice", "audio.voice"),),
     standard=(
         Standard("model", _TEXT, doc="the served model"),
-        Standard("modalities", _TEXT, ("text",), Choices(("text", "audio")), many=2, doc="what the answer holds"),
+        Standard(
+            "modalities", _TEXT, ("text",), Choices(("text", "audio", "image")), many=3, doc="what the answer holds"
+        ),
         Standard("audio.voice", _TEXT, DEFAULT_VOICE, _ONE_VOICE, role="audio", doc="who speaks"),
         Standard("audio.format", _TEXT, "wav", Choices(CHAT_FORMATS), role="audio", doc="how speech is encoded"),
         Standard("n", _INT, 1, Range(1, 16), doc="answers to give; answer i uses seed + i"),

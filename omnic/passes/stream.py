@@ -16,8 +16,8 @@ _WINDOWS = {"token": 64, "word": 32, "clause": 8, "sentence": 4, "chunk": 4, "wh
 
 @dataclass(frozen=True, slots=True)
 class StreamPass(Pass):
-    """Decides the mode of every channel (the finest that both ends share, unless pinned) and its window of credits, and
-    tells each resampler the rate of what it is given.
+    """Decides the mode of every channel (unless pinned, the first that its target takes and its source gives: the
+    finest, where finer is better) and its window of credits, and tells each resampler the rate of what it is given.
 
     After it every channel has a mode possible at both ends and a window of at least 1; a ramp or left context stands
     only where chunks flow, the ramp rising to the chunk's size at most.
@@ -31,7 +31,25 @@ class StreamPass(Pass):
         for stage in pipeline.stages:
             if stage.model is None and stage.part == "resample":
                 pipeline = pipeline.with_stage(self._source_rate(pipeline, stage, context))
+        self._single(pipeline, context)
         return pipeline
+
+    def _single(self, pipeline: Pipeline, context: Context) -> None:
+        """Says which endpoint, whose answers hold one picture, is given several."""
+        for output in pipeline.outputs:
+            mode = _made(pipeline, output.source, context)[0] if "." in output.source else "whole"
+            served = [
+                endpoint
+                for endpoint in pipeline.endpoints
+                if endpoint.name.startswith("images.") and any(output.name in s.outputs for s in endpoint.slices)
+            ]
+            if output.type.kind == "image" and mode != "whole" and served:
+                context.sink.error(
+                    "several-values",
+                    f"an answer of `{served[0].name}` holds one picture; `{output.name}` comes once a {mode}",
+                    served[0].span or output.span,
+                    help=["serve it by `chat.completions`, or let it come `whole`"],
+                )
 
     def _source_rate(self, pipeline: Pipeline, stage: Stage, context: Context) -> Stage:
         types = {i.name: i.type for i in pipeline.inputs} | {c.name: c.type for c in pipeline.channels}
@@ -54,10 +72,8 @@ class StreamPass(Pass):
         if (condition := get(how, "when")) is not None:
             context.sink.error("not-supported-yet", "omnic cannot run edges on a condition yet", condition.span)
         if pinned is None:
-            shared = [m for m in STREAM_MODES if m in gives and m in takes and m != "chunk"]
-            mode = shared[0] if shared else "whole"
-            coarser = f"`{channel.target}` takes nothing finer" if gives[0] != mode else "the finest its source gives"
-            how = decide(how, "stream", mode, coarser)
+            mode = _unpinned(gives, takes)
+            how = decide(how, "stream", mode, _why(mode, gives, takes, channel))
         else:
             mode = stream_mode(pinned.value)[0]
             if mode not in gives or mode not in takes:
@@ -103,17 +119,43 @@ class StreamPass(Pass):
                         yield f"channel `{channel.name}` cannot stream by {stream.value}"
 
 
+def _unpinned(gives: tuple[str, ...], takes: tuple[str, ...]) -> str:
+    return next((m for m in takes if m in gives and m != "chunk"), "whole")
+
+
+def _why(mode: str, gives: tuple[str, ...], takes: tuple[str, ...], channel: Channel) -> str:
+    if mode == gives[0]:
+        return "the finest its source gives"
+    if all(STREAM_MODES.index(m) >= STREAM_MODES.index(mode) for m in takes):
+        return f"`{channel.target}` takes nothing finer"
+    return f"what `{channel.target}` takes unless told otherwise"
+
+
 def modes(pipeline: Pipeline, channel: Channel, context: Context) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The modes that the source of a channel can give, and those that its target can take, finest first."""
-    return _given(channel, context), _taken(channel, context)
+    """The modes that the source of a channel can give, finest first, and those that its target can take, in the order
+    in which it prefers them."""
+    return _given(pipeline, channel, context), _taken(channel, context)
 
 
-def _given(channel: Channel, context: Context) -> tuple[str, ...]:
-    stage, dot, name = channel.source.rpartition(".")
-    if not dot:
-        return TEXT_CUTS if channel.type.kind == "text" else ("whole",)
+def _given(pipeline: Pipeline, channel: Channel, context: Context) -> tuple[str, ...]:
+    if "." in channel.source:
+        return _made(pipeline, channel.source, context)
+    return TEXT_CUTS if channel.type.kind == "text" else ("whole",)
+
+
+def _made(pipeline: Pipeline, source: str, context: Context) -> tuple[str, ...]:
+    """The modes that the output `STAGE.PORT` can give."""
+    stage, _, name = source.rpartition(".")
     port = context.parts[stage].output(name)
-    return port.streams if port is not None else ("whole",)
+    if port is None:
+        return ("whole",)
+    if port.follows is None:
+        return tuple(m for m in STREAM_MODES if m in port.streams)
+    feeding = next((c for c in pipeline.channels if c.target == f"{stage}.{port.follows}"), None)
+    if feeding is None:
+        return ("whole",)
+    pinned = get(feeding.how, "stream")
+    return (mode_of(pinned.value)[0] if pinned else _unpinned(*modes(pipeline, feeding, context)),)
 
 
 def _taken(channel: Channel, context: Context) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from omnic.runtime.modules import filled
+from omnic.runtime.stepcache import Cacheable, cacheable
 from omnic.runtime.tensors import Loaded, Seeded, Shards, Source, dtype_of
 from omnic.runtime.text import made_up
 from omnic.runtime.weights import Checkpoint, Damaged
@@ -139,3 +140,15 @@ def built(library: str, kind: str, config: dict[str, Any]) -> nn.Module:
     except (ImportError, AttributeError):
         raise Damaged(f"diffusers has no `{kind}` in `{library}`: it may need a later version") from None
     return module
+
+
+class OneTransformer:
+    """What step caches and adapters ask of a denoiser whose one module is `_transformer`, of diffusers."""
+
+    _transformer: nn.Module
+
+    def modules(self) -> Mapping[str, nn.Module]:
+        return {"transformer": self._transformer}
+
+    def blocks(self) -> Sequence[Cacheable]:
+        return (cacheable(self._transformer),)

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, pr
 from omnic.runtime.edges import Port
 from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow
-from omnic.runtime.forward import asked, give
+from omnic.runtime.forward import asks
 from omnic.runtime.stage import Progress, Running
 from omnic.runtime.stepcache import Memories, StepCaches
 from omnic.runtime.tensors import Loaded
@@ -156,7 +156,19 @@ class Denoise:
     # --- one request, on the event loop ----------------------------------------------------------------------------
 
     async def _serve(self, flow: Flow, given: Mapping[str, Any], ports: Mapping[str, Port]) -> None:
-        ask = await asked(flow, given, self._inputs)
+        """One after the other where several values come, and with seeds that count up from the request's."""
+        flow.report.stages[self.name] = {}
+        async with aclosing(asks(flow, given, self._inputs, getattr(self._denoiser, "streams", None))) as each:
+            async for ask in each:
+                found = await self._made(flow, ask)
+                for port in ports.values():
+                    await port.room()
+                for name, port in ports.items():
+                    port.send(found[name])
+        for port in ports.values():
+            port.close()
+
+    async def _made(self, flow: Flow, ask: Ask) -> Mapping[str, Any]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Mapping[str, Any]] = loop.create_future()
         request = Request(ask, loop, done, partial(flow.progress, self.name), flow.previews)
@@ -170,12 +182,15 @@ class Denoise:
             request.cancelled = True  # of no effect once it is done
             self._device.wake()
         self._totals["requests"] += 1
-        flow.report.stages[self.name] = {
+        report = flow.report.stages[self.name]
+        for name, count in {
             "steps": float(request.taken),
             "seconds": time.perf_counter() - request.began_at,
             "busy_seconds": request.busy_seconds,
-        } | ({"skipped": float(request.skipped)} if self._step_cache else {})
-        give(ports, found)
+            **({"skipped": float(request.skipped)} if self._step_cache else {}),
+        }.items():
+            report[name] = report.get(name, 0.0) + count
+        return found
 
     def _was_closed(self) -> StageFailed:
         return StageFailed(self.name, "its engine was closed")

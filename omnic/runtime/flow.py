@@ -238,11 +238,14 @@ async def _guarded(work: Work, stage: str | None) -> None:
 
 
 def join(parts: list[Any]) -> Any:
-    """Text deltas or audio chunks as one value; a lone value as it is; None if there were none."""
+    """Text deltas, audio chunks or frames of a video as one value; a lone value as it is; None if there were none.
+    Several pictures [height, width, channels] stay a list."""
     if len(parts) < 2:
         return parts[0] if parts else None
     if isinstance(parts[0], str):
         return "".join(parts)
+    if parts[0].ndim == 3:
+        return parts
     import numpy as np
 
     return np.concatenate(parts)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -117,6 +119,22 @@ async def asked(flow: Flow, given: Mapping[str, Any], inputs: tuple[str, ...]) -
     return Ask(flow.seed, values, {name: value for name, value in given.items() if name not in inputs})
 
 
+async def asks(
+    flow: Flow, given: Mapping[str, Any], inputs: tuple[str, ...], streamed: str | None
+) -> AsyncGenerator[Ask, None]:
+    """What is asked for each value that comes at the port `streamed`, with a seed of its own: the request's for the
+    first, one more for each next. Without such a port, or with a value there that is no channel, it is one."""
+    edge = given.get(streamed) if streamed else None
+    if streamed is None or not isinstance(edge, Channel):
+        yield await asked(flow, given, inputs)
+        return
+    rest = {name: value for name, value in given.items() if name != streamed}
+    ask = await asked(flow, rest, tuple(name for name in inputs if name != streamed))
+    seeds = itertools.count(flow.seed)
+    async for value in edge:
+        yield replace(ask, seed=next(seeds) % (1 << 63), inputs={**ask.inputs, streamed: value})
+
+
 async def whole(value: Any) -> Any:
     """What a port is given: a value, or the one item of a channel; text that comes in pieces is joined."""
     if not isinstance(value, Channel):
@@ -134,9 +152,3 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     began = time.perf_counter()
     found = work()
     return time.perf_counter() - began, found
-
-
-def give(ports: Mapping[str, Port], values: Mapping[str, Any]) -> None:
-    for name, port in ports.items():
-        port.send(values[name])
-        port.close()

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from omnic.runtime.diffusion import Denoiser, Row
 
 KINDS = ("first_block", "tea")
-Streams = tuple[Tensor, ...]
+Streams = tuple[Any, ...]  # of tensors; the last block of SD3 gives None for the one that nobody reads any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,8 @@ class StepCache:
     def _ran(self, memory: Memory, place: _Place, found: Any) -> Any:
         if place.last:
             out = found if isinstance(found, tuple) else (found,)
-            memory.added[place.list] = tuple(o - b for o, b in zip(out, self._before, strict=True))
+            pairs = zip(out, self._before, strict=True)
+            memory.added[place.list] = tuple(None if o is None else o - b for o, b in pairs)
         return found
 
 
@@ -221,7 +222,7 @@ class _Place:
 
 
 def _sum(a: Streams, b: Streams) -> Streams:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
+    return tuple(x if y is None else x + y for x, y in zip(a, b, strict=True))
 
 
 def _evaluated(polynomial: Sequence[float], x: float) -> float:
@@ -241,6 +242,8 @@ def cacheable(transformer: nn.Module) -> Cacheable:
         if name in _ALL_TRANSFORMER_BLOCK_IDENTIFIERS and isinstance(child, nn.ModuleList) and len(child):
             about = TransformerBlockRegistry.get(type(child[0]))
             main, other = about.hidden_states_argument_name, about.encoder_hidden_states_argument_name
+            takes = list(inspect.signature(child[0].forward).parameters)
+            main = main if main in takes else takes[0]  # Z-Image calls it `x`
             streams = {about.return_hidden_states_index: main}
             if about.return_encoder_hidden_states_index is not None:
                 streams[about.return_encoder_hidden_states_index] = other

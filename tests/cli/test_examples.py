@@ -11,18 +11,26 @@ import wave
 from collections.abc import Iterator
 from pathlib import Path
 
+import av
 import pytest
 
+from omnic.manifest import Manifest
 from omnic.runtime.fake import write
+from omnic.runtime.fake_visual import FRAMES
 from tests.assistant import assistant
+from tests.painter import painter, studio
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    build = write(tmp_path_factory.mktemp("served") / "build", assistant())
-    command = [sys.executable, "-m", "omnic", "serve", str(build), "--port", "0"]
+    yield from serving(tmp_path_factory.mktemp("served"), assistant())
+
+
+def serving(directory: Path, content: Manifest) -> Iterator[str]:
+    build = write(directory / "build", content)
+    command = [sys.executable, "-m", "omnic", "serve", str(build), "--port", "0", "--jobs", str(directory / "jobs")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -54,6 +62,19 @@ def test_read_aloud(url: str, tmp_path: Path) -> None:
     data = (tmp_path / "speech.wav").read_bytes()
     assert data[:4] == b"RIFF"
     assert len(data) == 44 + 2 * 240 * len("hello there")
+
+
+def test_draw(tmp_path: Path) -> None:
+    for url in serving(tmp_path, painter()):
+        run(url, tmp_path, sys.executable, EXAMPLES / "draw.py", "a fox")
+        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_film(tmp_path: Path) -> None:
+    for url in serving(tmp_path, studio()):
+        run(url, tmp_path, sys.executable, EXAMPLES / "film.py", "a fox")
+        with av.open(str(tmp_path / "video.mp4")) as file:
+            assert file.streams.video[0].frames == FRAMES
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from omnic import driver
 from omnic.diagnostics import Sink, render
 from omnic.dsl.check import Checked, check
 from omnic.dsl.fmt import format
@@ -52,3 +53,16 @@ def test_an_example_is_formatted_once(path: Path) -> None:
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_what_ships_is_formatted(path: Path) -> None:
     assert format(Source(str(path), path.read_text()), Sink()) == path.read_text()
+
+
+def test_a_video_from_a_picture_checks_but_for_its_deploy_block(tmp_path: Path) -> None:
+    text = (ROOT / "tests/language/examples/wan22_i2v.omni").read_text()
+    sink = Sink()
+    checked(ROOT / "tests/language/examples/wan22_i2v.omni", sink)
+    lines = {line for d in sink.diagnostics if d.primary for line in [d.primary.span.line]}
+    assert lines == {next(i for i, line in enumerate(text.splitlines(), 1) if "high.offload" in line)}
+    (tmp_path / "plain.omni").write_text(text.partition("deploy ")[0])
+    found = Sink()
+    front = driver.front(tmp_path / "plain.omni", found, target="gpu:h200")
+    assert front is not None
+    assert driver.plan(front, found) is not None, render(found.diagnostics)

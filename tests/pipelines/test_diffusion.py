@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.pipelines.built import PIPELINES, running
 
 from omnic import driver
 from omnic.diagnostics import Sink
 from omnic.runtime.families import qwen_image_edit
+from tests.pipelines.built import PIPELINES, running
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
 
@@ -39,12 +39,25 @@ def drawing(name: str, class_name: str, family: str, *, like: str | None = None,
     return Shipped(name, class_name, method, tiny, {"prompt": "a red cat", "steps": 2} | request, shape=(48, 32, 3))
 
 
+def filming(name: str, class_name: str, family: str, like: str, **request: Any) -> Shipped:
+    """One that makes a video of 9 frames of 32x64."""
+    tiny = {
+        r"hf\(.*\)": f'random("{family}", like = "random/{like}")',
+        r"size = \d+x\d+ in .*": "size = 32x64 in [32x64]",
+        r"int = \d+ in 5\.\.": "int = 9 in 5..",
+    }
+    request = {"prompt": "a red cat", "steps": 3} | request
+    return Shipped(name, class_name, "videos_video", tiny, request, "video", (9, 64, 32, 3))
+
+
 SHIPPED = (
     drawing("qwen_image", "QwenImage", "qwen_image"),
     drawing("flux", "Flux", "flux", negative="blue", true_cfg_scale=2.0),
     drawing("flux_schnell", "FluxSchnell", "flux", like="flux_schnell"),
     drawing("flux_edit", "FluxEdit", "flux", picture=PICTURE),
     drawing("z_image", "ZImage", "z_image"),
+    drawing("sd3", "Sd3", "sd3", negative="blue"),
+    drawing("sdxl", "Sdxl", "sdxl"),
     Shipped(
         "qwen_image_edit",
         "QwenImageEdit",
@@ -53,6 +66,9 @@ SHIPPED = (
         {"prompt": "a red cat", "picture": PICTURE, "steps": 2},
         shape=(64, 64, 3),
     ),
+    filming("wan22_t2v", "Wan22T2v", "wan", "wan", negative="blue"),
+    filming("wan22_i2v", "Wan22I2v", "wan", "wan_i2v", picture=PICTURE),
+    filming("wan22_ti2v", "Wan22Ti2v", "wan", "wan_ti2v", picture=PICTURE),
 )
 IDS = [shipped.name for shipped in SHIPPED]
 

@@ -202,6 +202,14 @@ def test_openai_s_client_edits_one_picture_and_several(client: openai.OpenAI, co
     assert (pixels(answer.data[0].b64_json or "") == drawn(7, expected)).all()
 
 
+def test_a_mask_under_both_names_that_clients_use(server: Server) -> None:
+    answers = [edit(server, [("image", ("a.png", FILE)), (name, ("m.png", FILE))]) for name in ("mask", "mask[]")]
+    found = [
+        (pixels(a.json()["data"][0]["b64_json"]) == drawn(7, told(photo=PHOTO, mask=PHOTO))).all() for a in answers
+    ]
+    assert found == [True, True]
+
+
 def test_a_mask_keeps_its_alpha_channel(client: openai.OpenAI) -> None:
     mask = Image.new("RGBA", (40, 30), (0, 0, 0, 0))
     file = io.BytesIO()

@@ -343,6 +343,9 @@ def test_a_full_line_is_429(shared: tuple[Path, Path]) -> None:
         time.sleep(0.3)
         answers = [server.post(VIDEOS, {"prompt": "a fox"}) for _ in range(3)]
         assert [a.status_code for a in answers] == [200, 200, 429]
+        counted = server.metrics()
+        assert counted[("omnic_requests_running", "videos")] == 1
+        assert counted[("omnic_requests_waiting", "videos")] == 2
         assert int(answers[2].headers["retry-after"]) >= 1
 
 

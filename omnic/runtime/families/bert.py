@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,7 +28,10 @@ def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Encod
 
 
 class Encoder:
-    """Text to its token states: `states` [1, tokens, width] and `mask` [1, tokens]. Satisfies `Transform`."""
+    """Text to its token states: `states` [1, tokens, width] and `mask` [1, tokens]. Satisfies `Transform`; of text that
+    comes in pieces, each is a text of its own. With the setting `keep`, tokens beyond so many are left out."""
+
+    streams = "text"
 
     def __init__(self, model: Any, tokenizer: Any, longest: int) -> None:
         self._model, self._tokenizer, self._longest = model, tokenizer, longest
@@ -36,11 +40,18 @@ class Encoder:
         text = ask.inputs["text"]
         if not text.strip():
             raise RequestError("the text is blank", "prompt")
-        negative = self._encoded(ask.inputs.get("negative") or "", "negative")
-        return {"embeds": Embeds(self._encoded(text, "prompt"), negative)}
+        keep = ask.settings.get("keep")
+        negative = self._encoded(ask.inputs.get("negative") or "", "negative", keep)
+        return {"embeds": Embeds(self._encoded(text, "prompt", keep), negative)}
 
-    def _encoded(self, text: str, field: str) -> dict[str, Tensor]:
-        batch = self._tokenizer(text, return_tensors="pt")
+    def begin(self, ask: Ask) -> Callable[[str], Mapping[str, Any]]:
+        def push(piece: str) -> Mapping[str, Any]:
+            return self.run(replace(ask, inputs={**ask.inputs, "text": piece})) if piece.strip() else {}
+
+        return push
+
+    def _encoded(self, text: str, field: str, keep: int | None = None) -> dict[str, Tensor]:
+        batch = self._tokenizer(text, return_tensors="pt", truncation=keep is not None, max_length=keep)
         tokens = batch["input_ids"].shape[1]
         if tokens > self._longest:
             raise RequestError(f"the text is {tokens} tokens long; its encoder takes {self._longest}", field)

@@ -33,7 +33,10 @@ def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Paint
 
 
 class Painter:
-    """Satisfies `diffusion.Denoiser`. Captions of different lengths share a forward: padding is masked."""
+    """Satisfies `diffusion.Denoiser`, and paints a picture for each condition that comes. Captions of different
+    lengths share a forward: padding is masked."""
+
+    streams = "condition"
 
     def __init__(self, module: Any, config: Config, scheduler: Mapping[str, Any], dtype: torch.dtype) -> None:
         self._module, self._config, self._scheduler, self._dtype = module, config, scheduler, dtype

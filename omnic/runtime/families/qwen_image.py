@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from omnic.expr import Size
-from omnic.runtime.components import Components
+from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import constant
@@ -67,7 +67,7 @@ class Encoder:
         return {"states": self._model(input_ids=ids).last_hidden_state[:, self._skip :]}
 
 
-class Painter:
+class Painter(OneTransformer):
     """Satisfies `diffusion.Denoiser`. Prompts of different lengths share a forward: padding is masked."""
 
     def __init__(self, components: Components) -> None:

@@ -19,6 +19,7 @@ from omnic.runtime.guidance import Guidance, constant
 from omnic.runtime.latents import noise
 from omnic.runtime.prompts import cleaned
 from omnic.runtime.schedule import Schedule
+from omnic.runtime.stepcache import Cacheable, cacheable
 from omnic.runtime.tensors import Loaded
 from omnic.runtime.video_vae import VideoVae
 from omnic.runtime.weights import Checkpoint
@@ -59,6 +60,12 @@ class Painter:
         transformer = components.config("transformer")
         self._beside = transformer["in_channels"] != transformer["out_channels"]
         self._expand = bool(settings.get("expand_timesteps"))
+
+    def modules(self) -> Mapping[str, torch.nn.Module]:
+        return dict(zip(("transformer", "transformer_2"), self._experts.values(), strict=False))
+
+    def blocks(self) -> Sequence[Cacheable]:
+        return [cacheable(expert) for expert in self._experts.values()]
 
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -77,7 +78,7 @@ def images(service: Service, endpoint: Endpoint) -> Answer:
         if not accepted.options["stream"]:
             whole = await attended(request, images.whole(seed, str(request.base_url)))
             measure.end("completed")
-            return JSONResponse(whole, headers=headers)
+            return Response(msgspec.json.encode(whole), media_type="application/json", headers=headers)  # megabytes
         events = images.events(seed)
         first = await attended(request, anext(events))
         body = _measured(request, images.frames(events, first), events, measure, sse=True)

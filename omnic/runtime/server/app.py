@@ -70,7 +70,9 @@ def application(
                 try:
                     await runner.start()
                 except (OSError, sqlite3.Error) as error:
-                    (on_failure or _exit)(WorkerFailed(f"jobs cannot be kept: {error}"))
+                    (on_failure or _exit)(
+                        WorkerFailed(f"jobs cannot be kept: {error}; name another directory with --jobs")
+                    )
             yield
         finally:
             if runner:

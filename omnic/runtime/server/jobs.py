@@ -197,7 +197,7 @@ class Store:
         with self._writing() as db:
             (version,) = db.execute("PRAGMA user_version").fetchone()
             if version not in (0, VERSION):
-                raise OSError(f"{self.directory} holds jobs of another omnic: name another directory")
+                raise OSError(f"{self.directory} holds jobs of another omnic")
             for statement in _TABLES.split(";"):
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {VERSION}")

@@ -45,6 +45,7 @@ class Runner:
         self._open = functools.partial(Store, directory, build, service.settings.video_seconds)
         self._store: Store | None = None
         self._wake = asyncio.Event()
+        self._asking = False  # whether the first job in line stands before the door, too
         self._running: dict[str, asyncio.Task[None]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -59,10 +60,12 @@ class Runner:
         with suppress(RequestError):  # said when a video is asked for
             await asyncio.to_thread(video_files.rehearse)
         await self.do(self.store.tend)
+        self._service.lines[ENDPOINT] = self._in_line
         self._tasks = [asyncio.create_task(self._take()), asyncio.create_task(self._look())]
 
     async def stop(self) -> None:
         """Takes no more jobs, gives running ones the time that settings grant, then says that they have failed."""
+        self._service.lines.pop(ENDPOINT, None)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -109,13 +112,20 @@ class Runner:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
+    async def _in_line(self) -> int:
+        """Jobs that wait and are not counted at the door."""
+        return max(0, await self.do(self.store.waiting) - self._asking)
+
     async def _take(self) -> None:
         """Takes jobs as long as there are any and there is room for them."""
         while True:
             self._wake.clear()
             try:
                 while self._service.ready and await self.do(self.store.waiting) > 0:
-                    await asyncio.shield(self._claim(await self._service.doors[ENDPOINT].enter(patient=True)))
+                    self._asking = True
+                    leave = await self._service.doors[ENDPOINT].enter(patient=True)
+                    self._asking = False
+                    await asyncio.shield(self._claim(leave))
             except sqlite3.Error as error:
                 log.error("the store of jobs: %s", error)
             except Problem:  # sent away: the server is shutting down

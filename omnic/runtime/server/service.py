@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +38,7 @@ class Service:
             e.name: Door(settings.running or _width(content, e.name), settings.queued, settings.queue_seconds)
             for e in content.endpoints
         }
+        self.lines: dict[str, Callable[[], Awaitable[int]]] = {}  # endpoint: how many stand in a line of another kind
         self._calls: set[Call] = set()
 
     @property
@@ -116,7 +117,8 @@ class Service:
         metrics.ready.set(self.ready)
         for name, door in self.doors.items():
             metrics.running.labels(name).set(door.inside)
-            metrics.waiting.labels(name).set(door.waiting)
+            line = self.lines.get(name)
+            metrics.waiting.labels(name).set(door.waiting + (await line() if line else 0))
         return metrics.text()
 
 

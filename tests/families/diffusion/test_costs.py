@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,23 @@ from omnic.catalog.resolve import ModelSource, resolve
 from omnic.runtime import components, families
 from omnic.runtime import modules as modules_of_torch
 from omnic.runtime.weights import Checkpoint
+from tests.families.diffusion.fixtures import FOLDER
 
-RANDOM = {family: resolve(ModelSource("random", family), Path()) for family in dict.fromkeys(FAMILIES.values())}
-PARTS = [(family, part) for family, model in RANDOM.items() for part in model.parts]
+TINY = {path.stem.removeprefix("random--"): json.loads(path.read_text()) for path in sorted(FOLDER.glob("random--*"))}
+RANDOM = {
+    name: resolve(ModelSource("random", FAMILIES[fixture["pipeline"]], (("like", f"random/{name}"),)), Path())
+    for name, fixture in TINY.items()
+}
+PARTS = [
+    (name, part.name, precision)
+    for name, model in RANDOM.items()
+    for part in model.parts.values()
+    for precision in part.precisions
+]
 
 
-@pytest.mark.parametrize(("family", "part"), PARTS, ids=[".".join(one) for one in PARTS])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_weights_to_the_byte(family: str, part: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "part", "precision"), PARTS, ids=[".".join(one) for one in PARTS])
+def test_weights_to_the_byte(name: str, part: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     modules: list[torch.nn.Module] = []
 
     def filled(*args: Any, **options: Any) -> torch.nn.Module:
@@ -29,11 +39,11 @@ def test_weights_to_the_byte(family: str, part: str, precision: str, monkeypatch
         return modules[-1]
 
     monkeypatch.setattr(components, "filled", filled)
-    model = RANDOM[family]
-    held = manifest.Model("m", "random", family, model.family, model.format, model.config)
+    model = RANDOM[name]
+    held = manifest.Model("m", "random", name, model.family, model.format, model.config)
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
     loaded: list[tuple[int, int]] = []
-    families.load(family).load(Checkpoint(held, None), part, dtype, lambda *done: loaded.append(done))
+    families.load(model.family).load(Checkpoint(held, None), part, dtype, lambda *done: loaded.append(done))
     expected = model.parts[part].cost_as(precision).weight_bytes
     assert sum(t.nbytes for module in modules for t in _held(module)) == expected
     assert loaded[-1] == (expected, expected)
