@@ -155,7 +155,7 @@ def _made(pipeline: Pipeline, source: str, context: Context) -> tuple[str, ...]:
     if feeding is None:
         return ("whole",)
     pinned = get(feeding.how, "stream")
-    return (mode_of(pinned.value)[0] if pinned else _unpinned(*modes(pipeline, feeding, context)),)
+    return (stream_mode(pinned.value)[0] if pinned else _unpinned(*modes(pipeline, feeding, context)),)
 
 
 def _taken(channel: Channel, context: Context) -> tuple[str, ...]:
