@@ -18,6 +18,8 @@ from omnic.contract.files import File
 
 FAMILIES = {
     # class of the pipeline in model_index.json: the family that knows it
+    "Flux2KleinPipeline": "flux2",
+    "Flux2Pipeline": "flux2",
     "FluxPipeline": "flux",
     "QwenImagePipeline": "qwen_image",
     "QwenImageEditPipeline": "qwen_image_edit",
