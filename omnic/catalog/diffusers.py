@@ -21,6 +21,8 @@ FAMILIES = {
     "Flux2KleinPipeline": "flux2",
     "Flux2Pipeline": "flux2",
     "FluxPipeline": "flux",
+    "Lumina2Pipeline": "lumina2",
+    "Lumina2Text2ImgPipeline": "lumina2",
     "QwenImagePipeline": "qwen_image",
     "QwenImageEditPipeline": "qwen_image_edit",
     "WanImageToVideoPipeline": "wan",

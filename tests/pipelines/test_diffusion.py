@@ -61,6 +61,7 @@ SHIPPED = (
     drawing("flux2", "Flux2", "flux2", like="flux2_dev"),
     drawing("sd3", "Sd3", "sd3", negative="blue"),
     drawing("sdxl", "Sdxl", "sdxl"),
+    drawing("lumina2", "Lumina2", "lumina2", negative="blue"),
     Shipped(
         "qwen_image_edit",
         "QwenImageEdit",
