@@ -18,7 +18,11 @@ from omnic.contract.files import File
 
 FAMILIES = {
     # class of the pipeline in model_index.json: the family that knows it
+    "Flux2KleinPipeline": "flux2",
+    "Flux2Pipeline": "flux2",
     "FluxPipeline": "flux",
+    "Lumina2Pipeline": "lumina2",
+    "Lumina2Text2ImgPipeline": "lumina2",
     "QwenImagePipeline": "qwen_image",
     "QwenImageEditPipeline": "qwen_image_edit",
     "WanImageToVideoPipeline": "wan",

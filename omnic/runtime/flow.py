@@ -167,6 +167,8 @@ class Flow:
                 raise Cancelled
             if driver.done():
                 _raise(driver)
+            if self._steps:  # before what they led to
+                return self._steps.pop(next(iter(self._steps)))
             for _ in self._outputs:
                 self._turn = (self._turn + 1) % len(self._outputs)
                 name, channel = self._outputs[self._turn]
@@ -174,8 +176,6 @@ class Flow:
                     return Piece(name, channel.taken, channel.take())
                 if channel.error is not None:
                     raise channel.error
-            if self._steps:
-                return self._steps.pop(next(iter(self._steps)))
             if driver.done():
                 return None
             await self._wake.wait()

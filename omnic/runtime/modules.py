@@ -47,6 +47,8 @@ def filled(
         loaded(done, total)
     for name, origin in tied.items():
         _put(module, name, shared[id(state[origin])])
+    for name in state.keys() - wanted.keys() - tied.keys():
+        _put(module, name, torch.empty_like(state[name], device="meta"))
     return module.eval().requires_grad_(False)
 
 

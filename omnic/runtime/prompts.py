@@ -22,11 +22,15 @@ def within(ids: Sequence[int], longest: int, text: str, field: str) -> Tensor:
     return torch.tensor([list(ids)])
 
 
-def padded(tokenizer: Any, text: str, longest: int, field: str, *, written: str | None = None) -> tuple[Tensor, Tensor]:
-    """Token ids, special ones included, filled up to `longest` with the tokenizer's padding, and the mask of what is
-    none: both [1, longest]. `written` is the text with its template around it. Raises RequestError as `within` does."""
-    within(tokenizer(text if written is None else written)["input_ids"], longest, text, field)
-    return _filled(tokenizer, text if written is None else written, longest)
+def padded(
+    tokenizer: Any, text: str, longest: int, field: str, *, written: str | None = None, **options: Any
+) -> tuple[Tensor, Tensor]:
+    """Token ids, filled up to `longest` with the tokenizer's padding, and the mask of what is none: both [1, longest].
+    `written` is the text with its template around it; `options` are the tokenizer's. Raises RequestError as `within`
+    does."""
+    whole = text if written is None else written
+    within(tokenizer(whole, **options)["input_ids"], longest, text, field)
+    return _filled(tokenizer, whole, longest, **options)
 
 
 def clip_ids(tokenizer: Any, text: str, longest: int, field: str, *, cut: bool) -> Tensor:
@@ -44,8 +48,9 @@ def in_turns(tokenizer: Any, messages: Sequence[dict[str, Any]], **options: Any)
     return text
 
 
-def _filled(tokenizer: Any, text: str, longest: int) -> tuple[Tensor, Tensor]:
-    batch = tokenizer(text, padding="max_length", max_length=longest, truncation=True, return_tensors="pt")
+def _filled(tokenizer: Any, text: str, longest: int, **options: Any) -> tuple[Tensor, Tensor]:
+    length = {"padding": "max_length", "max_length": longest, "truncation": True}
+    batch = tokenizer(text, **length, **options, return_tensors="pt")
     return batch["input_ids"], batch["attention_mask"]
 
 

@@ -13,8 +13,10 @@ from omnic.runtime.diffusion import Ask, Latents
 from omnic.runtime.latents import restored, standardised
 from omnic.runtime.pictures import from_pixels, to_pixels
 
-_ENCODES = ("encoder.", "quant_conv.")
-_DECODES = ("decoder.", "post_quant_conv.")
+_UNUSED = ("bn.num_batches_tracked",)  # saved with a module and never read
+ENCODES = ("encoder.", "quant_conv.", *_UNUSED)
+DECODES = ("decoder.", "post_quant_conv.", *_UNUSED)
+"""Parts that are not loaded where only the other direction is asked for."""
 
 
 class KlVae:
@@ -25,10 +27,10 @@ class KlVae:
         self.config = components.config(name)
 
     def decoder(self) -> KlDecoder:
-        return KlDecoder(self._components.module(self._name, skip=_ENCODES), self.config)
+        return KlDecoder(self._components.module(self._name, skip=ENCODES), self.config)
 
     def encoder(self) -> KlEncoder:
-        return KlEncoder(self._components.module(self._name, skip=_DECODES), self.config)
+        return KlEncoder(self._components.module(self._name, skip=DECODES), self.config)
 
 
 class KlDecoder:

@@ -56,8 +56,12 @@ SHIPPED = (
     drawing("flux_schnell", "FluxSchnell", "flux", like="flux_schnell"),
     drawing("flux_edit", "FluxEdit", "flux", picture=PICTURE),
     drawing("z_image", "ZImage", "z_image"),
+    drawing("flux2_klein", "Flux2Klein", "flux2"),
+    drawing("flux2_klein_edit", "Flux2KleinEdit", "flux2", picture=np.tile(PICTURE, (4, 4, 1))),
+    drawing("flux2", "Flux2", "flux2", like="flux2_dev"),
     drawing("sd3", "Sd3", "sd3", negative="blue"),
     drawing("sdxl", "Sdxl", "sdxl"),
+    drawing("lumina2", "Lumina2", "lumina2", negative="blue"),
     Shipped(
         "qwen_image_edit",
         "QwenImageEdit",

@@ -56,6 +56,11 @@ class Pair:
         for name, parameter in module.named_parameters():  # gates and projections that start at zero hide mistakes
             if not parameter.any():
                 torch.nn.init.normal_(parameter, std=0.1 if name.endswith("bias") else parameter[0].numel() ** -0.5)
+        for name, buffer in module.named_buffers():  # so do statistics of none
+            if name.endswith("running_mean"):
+                buffer.normal_()
+            elif name.endswith("running_var"):
+                buffer.uniform_(0.5, 2.0)
         return module
 
     def part(self, name: str) -> Any:

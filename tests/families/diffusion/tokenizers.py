@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 
 from omnic.runtime.text import made_up
 
@@ -24,7 +24,11 @@ def tokenizer(kind: str) -> Any:
         return clip()
     if kind.startswith("T5"):
         return t5()
-    return made_up(WORDS)
+    made = made_up(WORDS)
+    if kind.startswith("Gemma"):  # a mark at the start of every text
+        mark = made.convert_ids_to_tokens(1)
+        made.backend_tokenizer.post_processor = processors.TemplateProcessing(f"{mark} $A", None, [(mark, 1)])
+    return made
 
 
 def clip() -> Any:
