@@ -2,7 +2,8 @@
 
 One process holds the built assistant. Each prompt is asked twice: streamed, where speech begins while text is still
 generated, and apart, where the whole text is generated and then the whole of it spoken. Both give the same text and
-the same samples, which is checked. The figure is the median over prompts of streamed / apart.
+the same samples, which is checked. The figure is the median over prompts of streamed / apart. A seed whose answer has
+fewer than three sentences is passed over for the next.
 
     python -m benchmarks.first_audio [--build DIR] [--max-tokens 256] [--json FILE]
 """
@@ -32,6 +33,8 @@ from omnic.runtime.segment import Sentences
 
 ASSISTANT = Path(__file__).parent.parent / "pipelines/assistant.omni"
 TARGET = 0.35
+SEEDS = range(7, 17)
+SENTENCES = 3
 PROMPTS = (
     "Why is the sky blue?",
     "How do plants make their food?",
@@ -51,6 +54,7 @@ class Row:
     """One prompt, both ways; seconds from asking."""
 
     prompt: str
+    seed: int
     sentences: int
     first_text: float
     streamed: float  # first audio while text is generated
@@ -86,8 +90,8 @@ async def apart(assistant: Any, ask: dict[str, Any]) -> tuple[str, np.ndarray, f
     return reply, join(sound), time.perf_counter() - began, begun
 
 
-async def compare(assistant: Any, number: int, prompt: str, max_tokens: int) -> Row:
-    ask = {"messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens, "seed": 7}
+async def compare(assistant: Any, number: int, prompt: str, max_tokens: int, seed: int) -> Row:
+    ask = {"messages": [{"role": "user", "content": prompt}], "max_tokens": max_tokens, "seed": seed}
     if number % 2:  # whoever comes second has the warmer machine
         text, sound, whole, begun = await apart(assistant, ask)
         reply, speech, first = await streamed(assistant, ask)
@@ -98,9 +102,7 @@ async def compare(assistant: Any, number: int, prompt: str, max_tokens: int) -> 
         raise SystemExit(f"the two ways differ on {prompt!r}")
     sentences = Sentences()
     count = len([*sentences.push(reply), *sentences.flush()])
-    if count < 3:
-        raise SystemExit(f"the answer to {prompt!r} has {count} sentences; the figure is for three or more")
-    return Row(prompt, count, first["reply"], first["speech"], first["whole"], whole, begun)
+    return Row(prompt, seed, count, first["reply"], first["speech"], first["whole"], whole, begun)
 
 
 async def measure(build: Path, max_tokens: int) -> list[Row]:
@@ -113,7 +115,16 @@ async def measure(build: Path, max_tokens: int) -> list[Row]:
         await streamed(
             assistant, {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 16, "seed": 7}
         )
-        return [await compare(assistant, n, prompt, max_tokens) for n, prompt in enumerate(PROMPTS)]
+        rows = []
+        for number, prompt in enumerate(PROMPTS):
+            for seed in SEEDS:
+                row = await compare(assistant, number, prompt, max_tokens, seed)
+                if row.sentences >= SENTENCES:
+                    break
+            else:
+                raise SystemExit(f"no answer to {prompt!r} has {SENTENCES} sentences")
+            rows.append(row)
+        return rows
 
 
 def main() -> None:

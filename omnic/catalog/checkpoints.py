@@ -36,7 +36,7 @@ def from_file(file: Path, root: Path, where: str) -> Model:
 
 def from_folder(folder: Path, root: Path, where: str) -> Model:
     """The model of a directory in the hub's layout, or of the one GGUF file in it."""
-    from omnic.catalog import llama, safetensors
+    from omnic.catalog import kin, llama, safetensors
 
     if (folder / "model_index.json").exists():
         from omnic.catalog import diffusers
@@ -56,7 +56,8 @@ def from_folder(folder: Path, root: Path, where: str) -> Model:
     _complete(folder, where, bool(paths))
     tensors = [tensor for path in paths for tensor in safetensors.header(path)]
     generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
-    found_model = llama.from_checkpoint(
+    described = kin.from_checkpoint if kind in kin.KIN else llama.from_checkpoint
+    found_model = described(
         kind, config, tensors, generation, f"{where}/config.json", f"{where}/generation_config.json"
     )
     names = [folder / name for name in _SIDE_FILES if (folder / name).exists()] + list(paths)
@@ -87,9 +88,12 @@ def _other(module: str, config: dict[str, Any], folder: Path, root: Path, where:
 
 
 def model_type(config: dict[str, Any], where: str) -> str:
-    """The model type of a config.json that omnic runs as a language model. Raises CatalogError for any other."""
-    from omnic.catalog.llama_config import ARCHITECTURES, DEFAULTS
+    """The model type of a config.json that omnic runs as a language model: one of `llama` or of `kin`. Raises
+    CatalogError for any other."""
+    from omnic.catalog.kin import KIN
+    from omnic.catalog.llama_config import ARCHITECTURES
 
+    types = ARCHITECTURES | {one.architecture: kind for kind, one in KIN.items()}
     stated, listed = config.get("model_type"), config.get("architectures")
     if not isinstance(stated, str | None):
         raise CatalogError(f"{where}/config.json: `model_type` is {stated!r}, not a name", id="bad-checkpoint")
@@ -97,13 +101,13 @@ def model_type(config: dict[str, Any], where: str) -> str:
         message = f"{where}/config.json: `architectures` is {listed!r}, not a list of names"
         raise CatalogError(message, id="bad-checkpoint")
     architectures: list[str] = listed or []
-    kind = stated or next((ARCHITECTURES.get(a) for a in architectures), None)
+    kind = stated or next((types.get(a) for a in architectures), None)
     if (refusal := later.model_type(str(kind), where)) is not None:
         raise refusal
-    wrong = [a for a in architectures if a not in ARCHITECTURES]
-    if kind not in DEFAULTS or wrong:
+    wrong = [a for a in architectures if a not in types]
+    if kind is None or kind not in types.values() or wrong:
         found = f"architecture `{wrong[0]}`" if wrong else f"model type `{kind}`"
-        known = ", ".join(ARCHITECTURES)
+        known = ", ".join(types)
         raise CatalogError(f"{where}: omnic does not know {found}", help=f"it knows {known}", id="unknown-family")
     return kind
 

