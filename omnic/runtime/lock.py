@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import threading
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
@@ -170,6 +171,21 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "omnic"
 
 
+def build_command(build: Path, *options: str) -> str:
+    """The command that makes a build directory again from its source, as typed in the current directory."""
+    return shlex.join(["omnic", "build", _from_here(origin(build)), *options, "-o", _from_here(build)])
+
+
+def _flags(lock: Lock) -> list[str]:
+    deploy = ["--deploy", lock.deploy] if lock.deploy else []
+    return [*deploy, *(word for setting in lock.settings for word in ("--set", setting))]
+
+
+def _from_here(path: Path) -> str:
+    full, here = path.resolve(), Path.cwd()
+    return str(full.relative_to(here) if full.is_relative_to(here) else full)
+
+
 def verify(build: Path) -> None:
     """Raises Stale, in one line that says what changed, if the build no longer matches what it was made from:
     the source (where it is still there), the weights, the versions. Missing weights are found on loading."""
@@ -178,7 +194,7 @@ def verify(build: Path) -> None:
 
     lock, content = read(build), manifest.read(build)
     source = origin(build)
-    again = f"; run `omnic build {source.name}` again"
+    again = f"; run `{build_command(build, *_flags(lock))}` again"
     if lock.omnic != __version__:
         raise Stale(f"{build} is stale: built by omnic {lock.omnic}, this is {__version__}{again}")
     for name, was in lock.sources.items():

@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from omnic import manifest
 from omnic.runtime.device import Device
 from omnic.runtime.errors import Elsewhere
-from omnic.runtime.lock import origin
+from omnic.runtime.lock import build_command, origin
 from omnic.runtime.stage import Progress, Stage
 from omnic.runtime.weights import Checkpoint, locate
 
@@ -37,7 +37,7 @@ class Build:
         if content.on_gpus:
             raise Elsewhere(
                 f"{path} is planned for {content.target}, and this version of omnic runs on the CPU alone;"
-                f" to run it, `omnic build {content.source} --target cpu`"
+                f" to run it, `{build_command(path, '--target', 'cpu')}`"
             )
         return cls(path, content)
 

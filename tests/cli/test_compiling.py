@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from omnic import manifest
 from omnic.ir.text import dump, parse
 from omnic.runtime.errors import Elsewhere
 from omnic.runtime.pipeline import generated
@@ -129,7 +131,7 @@ def test_a_build_for_a_gpu_can_be_read_and_not_run(small: Path, omnic: Omnic) ->
         done = omnic(*argv)
         assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
         assert done.err.startswith(why)
-        assert "`omnic build small.omni --target cpu`" in done.err
+        assert "`omnic build small.omni --target cpu -o build/small`" in done.err
     with pytest.raises(Elsewhere, match="h200"):
         asyncio.run(_loaded(Path("build/small")))
 
@@ -137,6 +139,20 @@ def test_a_build_for_a_gpu_can_be_read_and_not_run(small: Path, omnic: Omnic) ->
 async def _loaded(build: Path) -> None:
     async with generated(build, "Small").load():
         pass
+
+
+def test_a_stale_build_says_the_command_that_mends_it(small: Path, omnic: Omnic) -> None:
+    Path("in here").mkdir()
+    small = small.rename(Path("in here") / small)
+    omnic("build", small, "-o", "out", "--set", "think.slots=2")
+    was = Path("out/manifest.json").read_bytes()
+    small.write_text(small.read_text() + "# changed\n")
+    done = omnic("run", "out", "--in", "messages=hello")
+    assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
+    [command] = re.findall(r"run `(.*)` again", done.err)
+    assert omnic(*shlex.split(command)[1:]).out.startswith("out: built")
+    assert Path("out/manifest.json").read_bytes() != was
+    assert manifest.read(Path("out")).stages[0].how["slots"] == 2
 
 
 def test_engines_that_would_not_be_made_anyway(small: Path, omnic: Omnic) -> None:
