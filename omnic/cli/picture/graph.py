@@ -43,24 +43,24 @@ def of(pipeline: Pipeline) -> Graph:
     boxes += [Box(f"output {o.name}", "output", o.name, (str(o.type),)) for o in pipeline.outputs]
     channels = {c.name: c for c in pipeline.channels}
     arrows = [
-        Arrow(_origin(pipeline, channels, source), f"stage {stage.name}", _text(channels.get(source), port))
+        Arrow(_origin(channels, source), f"stage {stage.name}", _text(channels.get(source), port))
         for stage in pipeline.stages
         for port, source in stage.inputs
     ]
     leading = {c.target: c for c in pipeline.channels}
     arrows += [
-        Arrow(_origin(pipeline, channels, o.source), f"output {o.name}", _text(leading.get(f"output {o.name}")))
+        Arrow(_origin(channels, o.source), f"output {o.name}", _text(leading.get(f"output {o.name}")))
         for o in pipeline.outputs
     ]
     title = f"{pipeline.name} on {pipeline.target}" if pipeline.target else pipeline.name
     return Graph(title, tuple(boxes), tuple(arrows), _notes(pipeline))
 
 
-def _origin(pipeline: Pipeline, channels: dict[str, Channel], source: str) -> str:
+def _origin(channels: dict[str, Channel], source: str) -> str:
     """The box that feeds an edge: `source` is an input, a channel, or a stage's port."""
     source = channels[source].source if source in channels else source
-    name = source.partition(".")[0]
-    return f"input {name}" if any(i.name == name for i in pipeline.inputs) else f"stage {name}"
+    stage = source.rpartition(".")[0]  # that of a stage which is a pipeline has dots of its own
+    return f"stage {stage}" if stage else f"input {source}"
 
 
 def _text(channel: Channel | None, port: str = "") -> str:
