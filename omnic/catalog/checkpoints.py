@@ -22,8 +22,12 @@ _TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges
 
 
 def from_file(file: Path, root: Path, where: str) -> Model:
-    """The model of a GGUF file. `root` is the directory its name is given from."""
-    from omnic.catalog import gguf, llama_gguf
+    """The model of a GGUF file, or the adapter of a safetensors file. `root` is the directory its name is given
+    from."""
+    from omnic.catalog import gguf, llama_gguf, lora
+
+    if file.suffix == ".safetensors":
+        return lora.from_file(file, root, where)
 
     header = gguf.header(file)
     kind = str(header.metadata.get("general.architecture"))
@@ -35,13 +39,15 @@ def from_file(file: Path, root: Path, where: str) -> Model:
 
 
 def from_folder(folder: Path, root: Path, where: str) -> Model:
-    """The model of a directory in the hub's layout, or of the one GGUF file in it."""
-    from omnic.catalog import kin, llama, safetensors
+    """The model of a directory in the hub's layout, or of the one GGUF file or adapter in it."""
+    from omnic.catalog import kin, llama, lora, safetensors
 
     if (folder / "model_index.json").exists():
         from omnic.catalog import diffusers
 
         return diffusers.from_folder(folder, root, where)
+    if (adapter := lora.in_folder(folder)) is not None:
+        return lora.from_file(adapter, root, where)
     if not (folder / "config.json").exists():
         found = sorted(folder.glob("*.gguf"))
         if len(found) == 1:

@@ -21,6 +21,7 @@ FAMILIES = {
     "Flux2KleinPipeline": "flux2",
     "Flux2Pipeline": "flux2",
     "FluxPipeline": "flux",
+    "LTX2Pipeline": "ltx2",
     "Lumina2Pipeline": "lumina2",
     "Lumina2Text2ImgPipeline": "lumina2",
     "QwenImagePipeline": "qwen_image",

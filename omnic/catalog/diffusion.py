@@ -69,7 +69,7 @@ def denoiser(
     index: Index, component: Component, inputs: tuple[Port, ...], latents: Type, keys: tuple[Key, ...],
     activation: str, latent_bytes: str, *, groups: dict[str, int] | None = None, output: str = "latents",
     more: tuple[Port, ...] = (), stored: str | None = None, float32: Mapping[str, int] = _NONE,
-    streams: tuple[str, ...] = WHOLE, caches: tuple[StepCache, ...] = (),
+    streams: tuple[str, ...] = WHOLE, caches: tuple[StepCache, ...] = (), adapts: tuple[str, ...] = (),
 ) -> Part:  # fmt: skip
     """The iterative part. `activation` is elements of one forward; `latent_bytes` what a request in work keeps.
     `stored` is what it was released to run in, where that is not what its file holds."""
@@ -84,6 +84,7 @@ def denoiser(
         cost=priced[0][1],
         costs=priced,
         step_caches=caches,
+        adapts={name: index[name].tensors for name in adapts or (component.name,)},
         doc="from noise to latents, step by step",
     )
 

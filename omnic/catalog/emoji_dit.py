@@ -53,6 +53,7 @@ def from_checkpoint(config: Mapping[str, Any], tensors: Sequence[Tensor], where:
         ),
         cost=costs[0][1],
         costs=costs,
+        adapts={"transformer": {t.name: (1, t.shape) for t in tensors}},
         step_caches=(
             StepCache("first_block", 0.1, f"{_DRIFT.format(0.002, 0.004)}; 28 % of forwards were short", kept),
             StepCache("tea", 0.1, f"{_DRIFT.format(0.005, 0.011)}; 41 % of forwards were short", kept),

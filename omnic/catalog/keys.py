@@ -74,13 +74,18 @@ COMMON_KEYS: tuple[Key, ...] = (
         kinds=("denoise",),
     ),
     Key(
-        "step_cache", Type("enum", ("none", "first_block", "tea")), "none",
-        doc="what decides whether a step leaves most blocks out, and adds again what they added before",
+        "cache", Type("json"), None,
+        doc="what lets a step leave most blocks out: `first_block`, `tea`, or one with its threshold, `tea(0.2)`",
         kinds=("denoise",),
     ),
     Key(
-        "step_cache_threshold", Type("float"), None, Range(0.0, 10.0),
-        doc="how much may change before all blocks run again: more saves more, and drifts more", kinds=("denoise",),
+        "loras", Type("json"), (), doc="adapters that lie beside the weights; requests choose one by its name",
+        kinds=("denoise",),
+    ),
+    Key("fuse", Type("json"), (), doc="adapters that are added to the weights when they load", kinds=("denoise",)),
+    Key(
+        "fuse_scale", Type("float"), 1.0, Range(-8.0, 8.0), doc="what the adapters in `fuse` are multiplied by",
+        kinds=("denoise",),
     ),
     Key(
         "buckets", Type("json"), None, doc="batch sizes or lengths to prepare for",

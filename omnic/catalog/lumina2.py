@@ -19,7 +19,7 @@ def parts(index: Index) -> tuple[Part, ...]:
     step = 2 * pictures.kl_factor(index)
     size, latents = d.size(Size(1024, 1024), step), pictures.kl_latents(index)
     patches = f"size_high / {step**2}"
-    until = Key("truncation", Type("float"), 1.0, Range(0.0, 1.0), "the part of the steps, from the first, that is guided",
+    until = Key("truncation", Type("float"), 1.0, Range(0.0, 1.0), "part of the steps, from the first, that is guided",
                 field="cfg_trunc_ratio")  # fmt: skip
     return (
         d.text_encoder(

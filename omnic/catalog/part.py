@@ -139,6 +139,10 @@ class Part:
     costs: tuple[tuple[str, Cost], ...] = ()  # by precision; `cost` is that of the first
     devices: tuple[str, ...] = ("cpu", "gpu")  # kinds of device it can run on
     step_caches: tuple[StepCache, ...] = ()
+    # what adapters may be of: by component, the shapes of its tensors (by pattern, with how many tensors fit it)
+    adapts: Mapping[str, Mapping[str, tuple[int, tuple[int, ...]]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def precisions(self) -> tuple[str, ...]:
@@ -187,3 +191,4 @@ class Model:
     license: str = "unknown"
     origin: str = ""  # the file the numbers were read from
     digest: str = ""  # of the header: tensor names, shapes and dtypes
+    adds: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of an adapter, by layer: rows, rank, columns

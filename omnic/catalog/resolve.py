@@ -146,8 +146,8 @@ def _path(name: str, base: Path) -> Model:
         raise CatalogError(f"there is no {name}", help=f"looked for {path}", id="model-not-found")
     if path.is_dir():
         return checkpoints.from_folder(path, path, name)
-    if path.suffix != ".gguf":
-        raise CatalogError(f"{name} is neither a directory nor a GGUF file", id="model-not-found")
+    if path.suffix not in (".gguf", ".safetensors"):
+        raise CatalogError(f"{name} is neither a directory nor a GGUF or safetensors file", id="model-not-found")
     return checkpoints.from_file(path, path.parent, name)
 
 

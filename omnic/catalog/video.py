@@ -9,14 +9,16 @@ from omnic.contract.domains import Range
 from omnic.contract.types import Type
 from omnic.expr import Size
 
-_LARGEST = Size(4096, 4096)
+_SMALLEST, _LARGEST = Size(256, 256), Size(4096, 4096)
 
 # Elements a pixel of width `pixel_width` that a causal VAE holds at its peak: what it remembers of frames before, and
-# what it works on besides. Measured for both versions of Wan's; where the picture is cut into tiles, each sees 1.5
-# times its own pixels at most.
+# what it works on besides. Measured for both versions of Wan's. A tile sees beyond its border, together less than as
+# if it had `_MARGIN` times its pixels.
 _REMEMBERED, _WORK = (25, 28), (28, 57)
-_ENCODED, _ENCODED_VIDEO = (11, 14), (40, 51)
-_TILE = "min(1.5 * tile_high, size_high)"
+_ENCODED, _ENCODED_VIDEO = (11, 14), (40, 53)
+_MARGIN = 1.3
+_TILE = f"min({_MARGIN} * tile_high, size_high)"
+_TILES = f"(1 + {_MARGIN - 1:g} * (tile_high < size_high)) * size_high"
 
 
 def decode(index: Index, latents: Type, fps: int) -> Part:
@@ -24,7 +26,7 @@ def decode(index: Index, latents: Type, fps: int) -> Part:
     whole, one after the other, beside what the first layers made of all frames."""
     vae = index["vae"]
     width, version = pixel_width(vae, decodes=True), _version(vae)
-    remembered = f"({_REMEMBERED[version]} * (chunked * size_high + (1 - chunked) * {_TILE}))"
+    remembered = f"({_REMEMBERED[version]} * (chunked * {_TILES} + (1 - chunked) * {_TILE}))"
     first = "(1 - chunked) * (tile_high < size_high) * size_high * frames_high / 64"
     return d.vae_decode(
         index,
@@ -46,7 +48,7 @@ def first_frame(index: Index, latents: Type, keys: tuple[Key, ...], *, followed:
 
 def tile() -> Key:
     """Of a decode that can be cut without seams."""
-    return Key("tile", Type("size"), _LARGEST, Range(Size(64, 64), _LARGEST),
+    return Key("tile", Type("size"), _LARGEST, Range(_SMALLEST, _LARGEST),
                "pixels decoded at once: larger pictures are cut, which takes less memory and more time")  # fmt: skip
 
 

@@ -53,6 +53,7 @@ def parts(index: Index) -> tuple[Part, ...]:
             float32={name: expert.elements(within=_FLOAT32) for name, expert in experts.items()},
             stored="BF16",
             streams=d.FRAMES,
+            adapts=tuple(expert.name for expert in experts.values()),
             caches=d.caches(f"(size_high / {multiple**2} * {count})", 0, inner * len(experts), first_block=0.1),
         ),
         video.decode(index, latents, fps),

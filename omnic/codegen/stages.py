@@ -13,6 +13,7 @@ from omnic.ir.pipeline import Open, Pipeline, Stage, get
 
 SAMPLER_KEYS = ("temperature", "top_k", "top_p")
 """Keys of a generate stage that its sampling function holds where they are pinned."""
+_INDENT = 16  # of the arguments of a stage that take a line each
 _NEUTRAL = {"top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
 
 
@@ -87,7 +88,7 @@ def _comment(stage: Stage) -> tuple[str, ...]:
 def _construct(stage: Stage, names: Names) -> str:
     name = py.quoted(stage.name)
     on_thread = stage.kind != "decode"  # of the device, whose share of the processor it is
-    how = [f"{k}={py.literal(s.value)}" for k, s in stage.how if k != "on" and not (on_thread and k == "threads")]
+    how = [f"{k}={_how(k, s.value)}" for k, s in stage.how if k != "on" and not (on_thread and k == "threads")]
     match stage.kind:
         case "generate":
             function, args = (
@@ -115,6 +116,18 @@ def _construct(stage: Stage, names: Names) -> str:
     if "\n" not in made and 8 + len(target) + len(made) + 1 <= layout.WIDTH:
         return f"{target}{made})"
     return f"{target}\n            {layout.call(function, args, indent=12)}\n        )"
+
+
+def _how(key: str, value: Any) -> str:
+    """A decision as an argument: adapters are checkpoints, by the names that requests know."""
+    if key not in ("loras", "fuse"):
+        return py.literal(value)
+    named = (item.partition("=") for item in value)
+    items = [f"{py.quoted(name)}: build.checkpoint({py.quoted(model or name)})" for name, _, model in named]
+    line = "{" + ", ".join(items) + "}"
+    if _INDENT + len(f"{key}={line},") <= layout.WIDTH:
+        return line
+    return "{\n" + "".join(f"{' ' * (_INDENT + 4)}{item},\n" for item in items) + " " * _INDENT + "}"
 
 
 def _device(stage: Stage) -> str:

@@ -14,6 +14,7 @@ from omnic.catalog.part import Model as CatalogModel
 from omnic.catalog.part import Part
 from omnic.catalog.resolve import ModelSource
 from omnic.diagnostics import Sink, listing
+from omnic.dsl.check import adapters
 from omnic.dsl.check.bound import Checked, Deploy, Pipeline, Stage, Value
 from omnic.dsl.flags import settings_of
 from omnic.dsl.wires import Instance, Wire, entries, wires
@@ -156,7 +157,7 @@ class _Flat:
             file, _, function = part.name.rpartition(":")
             called = f"{os.path.relpath(stage.file, self._top.base) if prefix else file}:{function}"
         keys = tuple((key.name, given.get(key.name) or _default(key)) for key in part.keys)
-        how = tuple((key, setting) for key, setting in given.items() if part.key(key) is None)
+        how = tuple((key, _named(key, setting, models)) for key, setting in given.items() if part.key(key) is None)
         outputs = tuple((port.name, port.type) for port in part.outputs)
         model = models[stage.model] if stage.model is not None else None
         self._stages[name] = ir.Stage(name, part.kind, model, called, (), outputs, (), keys, how, stage.span)
@@ -311,6 +312,14 @@ class _Flat:
                     continue
                 entry = ports[0]
             yield ir.Endpoint(use.name, entry, use.fields, (), use.span)
+
+
+def _named(key: str, setting: ir.Setting, models: Mapping[str, str]) -> ir.Setting:
+    """Adapters by the names that models have in the whole: `neon`, or `neon=answer_neon` where that is another."""
+    if key not in adapters.KEYS:
+        return setting
+    names = tuple(name if models[name] == name else f"{name}={models[name]}" for name in setting.value)
+    return replace(setting, value=names)
 
 
 def _default(key: Any) -> ir.Setting:

@@ -166,7 +166,7 @@ class Pipeline:
         by_name = {s.name: s for s in self.stages}
         seen, row = {stage.name}, [stage]
         while row:
-            fed = [sources.get(f, f).split(".", 1)[0] for s in row for _, f in s.inputs]
+            fed = [sources.get(f, f).rpartition(".")[0] for s in row for _, f in s.inputs]
             row = [by_name[name] for name in dict.fromkeys(fed) if name in by_name and name not in seen]
             seen.update(s.name for s in row)
             yield from row

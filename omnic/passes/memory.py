@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from omnic.catalog import lora
 from omnic.catalog.part import Cost
 from omnic.expr import evaluate
 from omnic.ir.pipeline import Pipeline, Stage, get
 from omnic.passes.base import Context
-from omnic.passes.denoise import step_cache
+from omnic.passes.denoise import adapters, step_cache
 from omnic.passes.envelope import Domains
 from omnic.passes.quantize import precision_of
 from omnic.passes.reach import reach
@@ -34,7 +35,9 @@ def cost(stage: Stage, context: Context) -> Cost:
 
 
 def weight_bytes(stage: Stage, context: Context) -> int:
-    return cost(stage, context).weight_bytes
+    """With the adapters that lie beside the weights."""
+    beside = sum(lora.elements(adapter) for adapter in adapters(stage, context))
+    return cost(stage, context).weight_bytes + beside * _WIDTHS[precision_of(stage) or "fp32"]
 
 
 def kv_bytes(stage: Stage, context: Context) -> int:

@@ -120,6 +120,10 @@ class _Tile:
         self._reach = tuple(_reach(vae.decoder))
         self._begun = False
 
+    def forget(self) -> None:
+        """Lets go of what it remembers: there are no more frames."""
+        self._state.clear()
+
     def where(self, scale: int) -> tuple[slice, slice]:
         """Its place in the picture, `scale` times as large as the latents."""
         rows, columns = (span.times(scale) for span in self._spans)

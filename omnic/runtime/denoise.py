@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from omnic.contract.adapters import BASE
 from omnic.runtime import families, lora
 from omnic.runtime.device import Device
 from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, predict
@@ -57,8 +58,8 @@ class Request:
     @property
     def adapter(self) -> tuple[str, float]:
         """Which adapter it runs with, and how strongly."""
-        name = self.ask.settings.get("lora", lora.BASE)
-        return name, 1.0 if name == lora.BASE else float(self.ask.settings.get("lora_scale", 1.0))
+        name = self.ask.settings.get("lora", BASE)
+        return name, 1.0 if name == BASE else float(self.ask.settings.get("lora_scale", 1.0))
 
     @property
     def group(self) -> Hashable:
@@ -236,7 +237,7 @@ class Denoise:
                 continue
             try:
                 job = self._denoiser.prepare(request.ask)
-                if request.adapter[0] not in (lora.BASE, *self._loras):
+                if request.adapter[0] not in (BASE, *self._loras):
                     raise RequestError(f"there is no adapter `{request.adapter[0]}`", "lora")
                 if not job.steps:
                     raise RequestError("no step is left to take", "num_inference_steps")

@@ -2,10 +2,9 @@
 Models", 2021). Several lie beside one base model; a request runs with one of them, or an adapter is added to the
 weights for good when they are loaded.
 
-Files are safetensors with PEFT's or diffusers' names: `transformer.blocks.0.attn.to_q.lora_A.weight` [rank, in] and
-`….lora_B.weight` [out, rank], or `lora_down` and `lora_up`. Their scale is `alpha / rank`, where alpha stands in a
-tensor `….alpha`, in the file's own metadata (`lora_adapter_metadata`) or in an adapter_config.json beside it, and 1
-where it stands nowhere.
+Files are safetensors with PEFT's or diffusers' names (see omnic/contract/adapters.py). Their scale is `alpha / rank`,
+where alpha stands in a tensor `….alpha`, in the file's own metadata (`lora_adapter_metadata`) or in an
+adapter_config.json beside it, and 1 where it stands nowhere.
 """
 
 from __future__ import annotations
@@ -21,13 +20,10 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from omnic.contract import adapters
+from omnic.contract.adapters import BASE
 from omnic.runtime.tensors import Shards
 from omnic.runtime.weights import Checkpoint, Damaged
-
-BASE = "base"  # in place of an adapter's name: none
-_HALVES = {"lora_A": "a", "lora_down": "a", "lora_B": "b", "lora_up": "b"}
-_NAME = re.compile(r"(?P<module>.+)\.(?P<half>lora_A|lora_B|lora_down|lora_up)(?:\.default)?\.weight")
-_PREFIXES = ("base_model.model.", "base_model.")  # that PEFT puts before the names of a model's own modules
 
 
 @runtime_checkable
@@ -60,23 +56,15 @@ def read(checkpoint: Checkpoint, denoiser: object) -> Adapter:
     modules = denoiser.modules()
     (path,) = checkpoint.files(".safetensors")
     source = Shards([path])
-    halves: dict[str, dict[str, str]] = {}
-    for name in source.shapes:
-        if name.endswith(".alpha"):
-            continue
-        found = _NAME.fullmatch(name)
-        if found is None:
-            raise Damaged(f"{path}: omnic adds to linear layers; it cannot use `{name}`")
-        halves.setdefault(found["module"], {})[_HALVES[found["half"]]] = name
-    if not halves:
-        raise Damaged(f"{path} holds no adapter")
+    try:
+        layers = adapters.layers(source.shapes)
+    except ValueError as error:
+        raise Damaged(f"{path}: {error}") from None
     alpha = _alphas(path, checkpoint)
     adapter: dict[nn.Linear, Pair] = {}
-    for module, names in halves.items():
-        if len(names) < 2:
-            raise Damaged(f"{path}: `{next(iter(names.values()))}` lacks its other half")
+    for module, names in layers.items():
         layer = _layer(module, modules, path)
-        a, b = (_tensor(source, names[half], layer.weight.dtype) for half in ("a", "b"))
+        a, b = (_tensor(source, name, layer.weight.dtype) for name in names)
         if a.ndim != 2 or b.ndim != 2 or (b.shape[0], a.shape[1]) != layer.weight.shape or a.shape[0] != b.shape[1]:
             raise Damaged(
                 f"{path}: `{module}` adds {list(b.shape)} x {list(a.shape)} to a layer of {list(layer.weight.shape)}"
@@ -126,17 +114,13 @@ class Adapters:
 
 
 def _layer(name: str, modules: Mapping[str, nn.Module], path: Path) -> nn.Linear:
-    for prefix in _PREFIXES:
-        name = name.removeprefix(prefix)
-    first = next(iter(modules))
-    head, _, rest = name.partition(".")
-    module, rest = (modules[head], rest) if head in modules else (modules[first], name)
+    component, rest = adapters.place(name, modules)
     try:
-        layer = module.get_submodule(rest)
+        layer = modules[component].get_submodule(rest)
     except AttributeError:
-        raise Damaged(f"{path} adapts `{name}`, which the model does not have") from None
+        raise Damaged(f"{path} adapts `{rest}`, which the model does not have") from None
     if not isinstance(layer, nn.Linear):
-        raise Damaged(f"{path} adapts `{name}`, which is no linear layer")
+        raise Damaged(f"{path} adapts `{rest}`, which is no linear layer")
     return layer
 
 

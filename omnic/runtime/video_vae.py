@@ -15,7 +15,7 @@ from omnic.runtime.causal import Decoding, Encoding, Tiling
 from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Latents
 from omnic.runtime.latents import restored, standardised
-from omnic.runtime.pictures import from_pixels, to_pixels
+from omnic.runtime.pictures import from_pixels, to_frames, to_pixels
 
 _ENCODES = ("encoder.", "quant_conv.")
 _DECODES = ("decoder.", "post_quant_conv.")
@@ -85,7 +85,7 @@ class VideoDecoder(_Vae):
             return
         frames = []
         for z in self._restored(latents.values):
-            frames.append(_pixels(work.frame(z)))
+            frames.append(to_frames(work.frame(z)))
             yield {}
         yield {"video": np.concatenate(frames)}
 
@@ -95,7 +95,7 @@ class VideoDecoder(_Vae):
         def push(latents: Latents) -> Mapping[str, Any]:
             nonlocal work
             work = work or self._begun(ask, latents)
-            return {"video": np.concatenate([_pixels(work.frame(z)) for z in self._restored(latents.values)])}
+            return {"video": np.concatenate([to_frames(work.frame(z)) for z in self._restored(latents.values)])}
 
         return push
 
@@ -118,7 +118,7 @@ class VideoDecoder(_Vae):
         for tile in work.tiles:
             at = 0
             for one in features:
-                part = _pixels(tile.frame(one))
+                part = to_frames(tile.frame(one))
                 if video is None:
                     height, width = (length * work.scale for length in one.shape[3:])
                     later = self._later()
@@ -126,6 +126,7 @@ class VideoDecoder(_Vae):
                 video[(slice(at, at + len(part)), *tile.where(work.scale))] = part
                 at += len(part)
                 yield {}
+            tile.forget()
         yield {"video": video}
 
     def _later(self) -> int:
@@ -165,8 +166,3 @@ class FirstFrame(_Vae):
                 found.append(work.frames(grey))
                 yield {}
         yield {"latents": Latents(standardised(torch.cat(found, 2).float(), self._config))}
-
-
-def _pixels(frames: Tensor) -> NDArray[np.uint8]:
-    """[1, 3, n, H, W] in -1..1 -> uint8 [n, H, W, 3]."""
-    return np.stack([to_pixels(frame) for frame in frames[0].unbind(1)])

@@ -13,7 +13,8 @@ from omnic.expr import Quantity
 
 LANGUAGE = (
     "precision", "engine", "place", "replicas", "isolate", "tensor_parallel", "sequence_parallel", "cfg_parallel",
-    "vae_parallel", "split", "offload", "kv_cache", "slots", "batch", "mode", "buckets", "deterministic",
+    "vae_parallel", "split", "offload", "kv_cache", "slots", "batch", "mode", "cache", "loras", "fuse",
+    "fuse_scale", "buckets", "deterministic",
 )  # fmt: skip
 
 

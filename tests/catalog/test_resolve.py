@@ -121,7 +121,7 @@ def test_a_path_may_be_a_gguf_file_or_a_directory_that_holds_one(tmp_path):
         ('path("none")', "model-not-found", "there is no none"),
         ('path("empty")', "model-not-found", "empty holds neither config.json nor a GGUF file"),
         ('path("two")', "model-not-found", "two holds 2 GGUF files: name one of them"),
-        ('path("notes.txt")', "model-not-found", "notes.txt is neither a directory nor a GGUF file"),
+        ('path("notes.txt")', "model-not-found", "notes.txt is neither a directory nor a GGUF or safetensors file"),
         ('path("tiny", revision = "x")', "bad-model-option", "`path(…)` has no option `revision`"),
         ('hf("a/b", revision = 5)', "bad-model-option", "`revision` must be a string, not 5"),
         ('ftp("x")', "unknown-source", "a model cannot come from `ftp`"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omnic.catalog.part import CatalogError, Key, Model, Part, Port
+from omnic.catalog.part import CatalogError, Key, Model, Part, Port, StepCache
 from omnic.catalog.resolve import ModelSource
 from omnic.contract.domains import Range
 from omnic.contract.types import Type, parse_type
@@ -92,6 +92,8 @@ PAINT = Part(
     inputs=(_port("condition", "embeds<64>"), _port("start", "image", required=False)),
     outputs=(_port("image", "image"),),
     keys=(Key("strength", Type("float"), 1.0, Range(0.0, 1.0), "how much to change", port="start"),),
+    step_caches=(StepCache("first_block", 0.1),),
+    adapts={"transformer": {"blocks.*.to_q.weight": (4, (64, 64))}},
 )
 ENCODE = Part("encode", "transform", inputs=(_port("text", "text"),), outputs=(_port("embeds", "embeds<64>"),))
 _SIZE = Key("size", Type("size"), Size(64, 64), Range(Size(16, 16), Size(128, 128), 16), field="size", shared=True)
@@ -115,6 +117,8 @@ MODELS: dict[str, Model] = {
     'hf("example/agent")': Model("agent", "safetensors", {"agent": AGENT}),
     'hf("example/film")': Model("film", "safetensors", {"begin": BEGIN, "film": FILM}),
     'path("./painter")': Model("painter", "safetensors", {"draw": DRAW}),
+    'path("./neon.safetensors")': Model("lora", "safetensors", {}, adds={"blocks.0.to_q": (64, 4, 64)}),
+    'path("./ink.safetensors")': Model("lora", "safetensors", {}, adds={"blocks.0.to_q": (32, 4, 64)}),
     'path("./brush")': Model("brush", "safetensors", {"paint": PAINT, "encode": ENCODE}),
 }
 

@@ -29,6 +29,7 @@ class Shipped:
     request: dict[str, Any]
     output: str = "image"
     shape: tuple[int, ...] = ()
+    sound: str | None = None  # the output that is its sound
 
 
 def drawing(name: str, class_name: str, family: str, *, like: str | None = None, **request: Any) -> Shipped:
@@ -70,6 +71,20 @@ SHIPPED = (
         {"prompt": "a red cat", "picture": PICTURE, "steps": 2},
         shape=(64, 64, 3),
     ),
+    Shipped(
+        "ltx2",
+        "Ltx2",
+        "videos_video_sound",
+        {
+            r"hf\(.*\)": 'random("ltx2")',
+            r"size = 768x512 in .*": "size = 64x96 in [64x96]",
+            r"int = 121 in 9\.\.121": "int = 9 in 9..121",
+        },
+        {"prompt": "a red cat", "steps": 2, "negative": "blue"},
+        "video",
+        (9, 96, 64, 3),
+        sound="sound",
+    ),
     filming("wan22_t2v", "Wan22T2v", "wan", "wan", negative="blue"),
     filming("wan22_i2v", "Wan22I2v", "wan", "wan_i2v", picture=PICTURE),
     filming("wan22_ti2v", "Wan22Ti2v", "wan", "wan_ti2v", picture=PICTURE),
@@ -105,7 +120,14 @@ def test_it_runs_with_random_weights(shipped: Shipped, tmp_path: Path, monkeypat
         return [await call.result() for call in calls]
 
     with running(tmp_path / "build", shipped.class_name) as ask:
-        first, again, other = (np.asarray(found[shipped.output]) for found in ask(work))
+        answers = ask(work)
+    first, again, other = (np.asarray(found[shipped.output]) for found in answers)
     assert first.shape == shipped.shape
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
+    if shipped.sound is not None:
+        first, again, other = (found[shipped.sound] for found in answers)
+        assert (first.dtype, first.ndim) == (np.float32, 1)
+        assert np.isfinite(first).all()
+        np.testing.assert_array_equal(first, again)
+        assert (first != other).any()

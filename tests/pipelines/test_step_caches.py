@@ -55,8 +55,8 @@ def made(folder: Path, family: str, keys: str = "") -> tuple[Any, dict[str, floa
 )  # fmt: skip
 def test_a_family_leaves_steps_out_where_it_is_told_to(family: str, kind: str, branches: int, tmp_path: Path) -> None:
     plain, before = made(tmp_path / "plain", family)
-    never, none = made(tmp_path / "never", family, f", step_cache = {kind}, step_cache_threshold = 0")
-    always, all_ = made(tmp_path / "always", family, f", step_cache = {kind}, step_cache_threshold = 10")
+    never, none = made(tmp_path / "never", family, f", cache = {kind}(0)")
+    always, all_ = made(tmp_path / "always", family, f", cache = {kind}(10)")
     assert before["skipped"] == none["skipped"] == 0
     assert np.abs(plain.astype(int) - never.astype(int)).max() <= 1, "the same but for how sums are ordered"
     experts = 2 if family == "wan" else 1  # each runs whole when its turn comes, and at the last step of all

@@ -9,7 +9,7 @@ from typing import Any
 from omnic import expr
 from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
-from omnic.dsl.check import keys
+from omnic.dsl.check import adapters, keys
 from omnic.dsl.check.bound import Deploy, Pipeline, Rule, Stage, Value
 from omnic.dsl.check.expressions import MISSING, Scope, constant, span_of
 from omnic.dsl.check.names import well_formed
@@ -118,6 +118,10 @@ def _free(value: Value, stage: Stage, item: ast.Override, sink: Sink) -> bool:
     if own is not None and isinstance(own.value, Expr) and next(expr.names(own.value), None) is not None:
         message = f"{name} follows `{own.value}`, so it cannot be set here"
         sink.error("bound-to-param", message, value.span, secondary=[Label(own.span, "bound here")])
+        return False
+    if value.key.name in adapters.KEYS:
+        message = f"{name} decides what is computed, so it cannot be set here"
+        sink.error("decides-weights", message, value.span, help=[f"set it in the block of stage `{stage.name}`"])
         return False
     ports = (*stage.part.inputs, *stage.part.outputs) if stage.part else ()
     if any(port.type_key == value.key.name for port in ports):

@@ -118,6 +118,8 @@ class _Reading:
         """A literal, a tuple, or an expression over params; MISSING, and an error, if it does not fit the key."""
         if self.key.name == "place":
             return self._places(value)
+        if self.key.name == "cache":
+            return self._cache(value)
         match value:
             case Name(path=(word,)) if self._is_word(word):
                 return word
@@ -144,6 +146,26 @@ class _Reading:
         if not devices or not whole or (devices is not MISSING and len(set(devices)) < len(devices)):
             return self._error("wrong-value", "`place` takes a list of devices, each once, such as `[0, 1]`", value)
         return devices
+
+    def _cache(self, value: Expr) -> Any:
+        """A step cache that the part offers, alone or with its threshold."""
+        match value:
+            case Literal(value=None):
+                return None
+            case Name(path=(kind,)):
+                made: Any = kind
+            case ast.Call() if value.path.tail is None and len(value.args) == 1:
+                kind, made = value.path.head.text, self._call(value)
+                threshold = None if made is MISSING else made.args[0].value
+                if not isinstance(threshold, int | float) or isinstance(threshold, bool) or not 0 <= threshold <= 10:
+                    return self._error("wrong-value", f"the threshold of `{kind}` is a number in 0..10", value)
+            case _:
+                return self._error("wrong-value", "`cache` takes a step cache such as `first_block(0.1)`", value)
+        offered = [cache.kind for cache in self.stage.part.step_caches] if self.stage.part else []
+        if kind in offered:
+            return made
+        hint = did_you_mean(kind, offered) or (f"it can have {listing(offered)}" if offered else "it can have none")
+        return self._error("no-such-choice", f"`{self.stage.what}` has no step cache `{kind}`", value, hint)
 
     def _is_word(self, word: str) -> bool:
         """Whether a bare word is meant as itself, not as a param."""
@@ -192,6 +214,13 @@ class _Reading:
         return MISSING if MISSING in items else tuple(items)
 
     def _item(self, item: Expr) -> Any:
+        if (
+            isinstance(item, Name)
+            and len(item.path) == 1
+            and self.key.type.kind == "json"
+            and self._is_word(item.path[0])
+        ):
+            return item.path[0]
         found = constant(item, self.sink, f"an item of `{self.key.name}`")
         if found is not MISSING and self.key.type.kind != "json" and fit(found, self.key.type) is MISSING:
             return self._error("wrong-value", f"each item of `{self.key.name}` is {describe(self.key.type)}", item)

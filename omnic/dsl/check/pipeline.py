@@ -11,7 +11,7 @@ from omnic.contract.domains import Domain
 from omnic.contract.types import Type
 from omnic.diagnostics import Label, Sink
 from omnic.dsl import ast
-from omnic.dsl.check import endpoints, types
+from omnic.dsl.check import adapters, endpoints, types
 from omnic.dsl.check.bound import Edge, Given, Param, Pipeline, Rule, Stage
 from omnic.dsl.check.edges import Graph, edge
 from omnic.dsl.check.expressions import Scope, kind_of, plain, span_of
@@ -110,6 +110,7 @@ def _rule(value: Expr, scope: Scope, sink: Sink) -> Rule | None:
 
 def _check_models(written: ast.Pipeline, models: Iterable[str], stages: dict[str, Stage], sink: Sink) -> None:
     named = {s.value.path[0] for s in _of(written, ast.Stage) if isinstance(s.value, Name)}
+    named |= {name for s in _of(written, ast.Stage) for name in adapters.used(s)}
     for item in _of(written, ast.Model):
         if item.name.text not in named:
             sink.warning("unused-model", f"no stage is a part of model `{item.name}`", item.name.span)

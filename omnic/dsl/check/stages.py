@@ -12,7 +12,7 @@ from omnic.catalog.part import Model as CatalogModel
 from omnic.catalog.resolve import SOURCES, STANDARD_PARTS, ModelSource, python_part, standard_part
 from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
-from omnic.dsl.check import keys
+from omnic.dsl.check import adapters, keys
 from omnic.dsl.check.bound import Given, Model, Param, Pipeline, Stage
 from omnic.dsl.check.expressions import MISSING, Scope, constant, span_of
 from omnic.dsl.check.types import check_type
@@ -121,16 +121,18 @@ def stage(
     made = _made_of(declared, models, around, sink)
     if made.part is None:
         return made
-    if made.part.unsupported is not None:
-        sink.error("not-supported-yet", f"`{declared.value}`: {made.part.unsupported}", span_of(declared.value))
-    values = keys.values(declared.block, made, scope, sink)
+    part = adapters.offered(declared, made.part)
+    if part.unsupported is not None:
+        sink.error("not-supported-yet", f"`{declared.value}`: {part.unsupported}", span_of(declared.value))
+    made = made._replace(part=part)
+    values = adapters.bound(keys.values(declared.block, made, scope, sink), declared, made, models, sink)
     keys.required(declared, made, values, sink)
     for value in values:
         if value.key.port is not None and value.key.port not in wired:
             why = f"`{value.key.name}` counts only where something feeds `{made.name}.{value.key.port}`"
             sink.error("misplaced-key", why, value.span)
     fixed = {v.key.name: v.value for v in values if not isinstance(v.value, Expr)}
-    return made._replace(part=made.part.wired(wired).with_types(fixed), values=values)
+    return made._replace(part=part.wired(wired).with_types(fixed), values=values)
 
 
 def _made_of(declared: ast.Stage, models: Mapping[str, Model], around: Surroundings, sink: Sink) -> Stage:
@@ -182,6 +184,11 @@ def _part(model: Model, name: str, value: Name, unknown: Stage, sink: Sink) -> S
     parts = model.model.parts
     if name in parts:
         return unknown._replace(part=parts[name], model=model.name)
+    if not parts:
+        declared = Label(model.span, "declared here")
+        what = f"`{model.name}` is an adapter: stages of the model it fits name it in `loras` or `fuse`"
+        sink.error("unknown-part", what, span_of(value), secondary=[declared])
+        return unknown
     offers = Label(model.span, f"`{model.name}` offers {listing(parts)}")
     if not name:
         sink.error(

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from omnic.expr import Size
-from omnic.runtime.components import Components
+from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.encoders import Layers, TextEncoder
 from omnic.runtime.errors import RequestError
@@ -85,7 +85,7 @@ class Words:
         return {"states": torch.cat(self._model(ids, mask), dim=-1)}
 
 
-class Painter:
+class Painter(OneTransformer):
     """Satisfies `diffusion.Denoiser`."""
 
     def __init__(self, components: Components) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from omnic.expr import Size
-from omnic.runtime.components import Components
+from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.encoders import Layers, TextEncoder
 from omnic.runtime.guidance import Guidance
@@ -59,7 +59,7 @@ class Words:
         return {"states": states}
 
 
-class Painter:
+class Painter(OneTransformer):
     """Satisfies `diffusion.Denoiser`. Prompts of different lengths share a forward: padding is masked."""
 
     def __init__(self, components: Components) -> None:

@@ -57,6 +57,9 @@ class Painter:
         self._scale = 2 ** (len(components.config("vae")["block_out_channels"]) - 1)
         self._dtype = components.dtype
 
+    def modules(self) -> Mapping[str, torch.nn.Module]:
+        return {"unet": self._unet}
+
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]
         size: Size = ask.settings["size"]

@@ -57,9 +57,9 @@ class Pair:
             if not parameter.any():
                 torch.nn.init.normal_(parameter, std=0.1 if name.endswith("bias") else parameter[0].numel() ** -0.5)
         for name, buffer in module.named_buffers():  # so do statistics of none
-            if name.endswith("running_mean"):
+            if name.endswith(("running_mean", "latents_mean")):
                 buffer.normal_()
-            elif name.endswith("running_var"):
+            elif name.endswith(("running_var", "latents_std")):
                 buffer.uniform_(0.5, 2.0)
         return module
 

@@ -40,6 +40,14 @@ def same(pair: Pair, found: Any, expected: torch.Tensor) -> None:
     torch.testing.assert_close(pair.decoded(found["latents"])[0], expected, atol=1e-4, rtol=0)
 
 
+def test_a_text_is_read_alike(pair: Pair) -> None:
+    """Beside 500 tokens of padding and template, few words change little of a picture: so what is read is compared."""
+    found, other = (pair.run("text_encoder", {"text": text})["embeds"].prompt["states"] for text in PROMPTS[1:])
+    expected, _ = pair.pipe.encode_prompt(PROMPTS[1], text_encoder_out_layers=LAYERS)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert (found - other).abs().max() > 1e-2
+
+
 @pytest.mark.parametrize(("size", "steps", "scale"), [(Size(32, 16), 1, 1.0), (SIZE, 3, 4.0)], ids=str)
 def test_a_picture_alone(pair: Pair, size: Size, steps: int, scale: float) -> None:
     (found,) = pair.finished(job(pair, PROMPTS[0], 7, size, steps, scale))
