@@ -72,8 +72,10 @@ def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, c
 
 def _check(argument: Argument, constant: str) -> str:
     """That a value lies in its domain; one that may be left out is checked where it is not."""
-    check = f'{constant}.require("{argument.field}", {argument.name})'
-    return f"if {argument.name} is not None:\n            {check}" if argument.default == "None" else check
+    optional = argument.default == "None"
+    values = [py.quoted(argument.field), argument.name]
+    check = layout.call(f"{constant}.require", values, indent=12 if optional else 8)
+    return f"if {argument.name} is not None:\n            {check}" if optional else check
 
 
 def _keyword(name: str, value: str) -> str:
