@@ -28,6 +28,7 @@ FAMILIES = {
     "QwenImageEditPipeline": "qwen_image_edit",
     "WanImageToVideoPipeline": "wan",
     "WanPipeline": "wan",
+    "StableAudioPipeline": "stable_audio",
     "StableDiffusion3Pipeline": "sd3",
     "StableDiffusionXLPipeline": "sdxl",
     "ZImagePipeline": "z_image",

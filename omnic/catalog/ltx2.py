@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnic.catalog import diffusion as d
+from omnic.catalog import sound
 from omnic.catalog.diffusers import Component, Index
 from omnic.catalog.part import CatalogError, Key, Part, Port
-from omnic.contract.domains import Choices, Range
+from omnic.contract.domains import Range
 from omnic.contract.types import Type
 from omnic.expr import Quantity, Size
 
@@ -16,11 +17,10 @@ FPS = 24
 _TOKENS = 1024  # of a prompt; what the transformer sees always has as many
 _PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.", "")
 _UNGUIDED = "guidance by a model without some of its attention (STG) is left out: its scale is 0"
-_MONO = "sound has one channel: the mean of those that the model makes"
 
 
 def parts(index: Index) -> tuple[Part, ...]:
-    transformer, vae, sound = index["transformer"], index["vae"], index["audio_vae"]
+    transformer, vae, speaker = index["transformer"], index["vae"], index["audio_vae"]
     if vae.config.get("timestep_conditioning") or any(vae.config.get("decoder_inject_noise") or ()):
         raise CatalogError(f"{index.where}: omnic lacks decoders that draw noise", id="not-supported-yet")
     if int(transformer.config["patch_size"]) != 1 or int(transformer.config["patch_size_t"]) != 1:
@@ -29,11 +29,13 @@ def parts(index: Index) -> tuple[Part, ...]:
     width, inner = int(index["connectors"].config["caption_channels"]), _inner(transformer)
     time, space = _ratio(vae, "temporal"), _ratio(vae, "spatial")
     latents = d.latents(int(vae.config["latent_channels"]), time, space, space)
-    heard = d.latents(int(sound.config["latent_channels"]), 4, 4)
+    heard = d.latents(int(speaker.config["latent_channels"]), 4, 4)
     size, frames = d.size(Size(768, 512), space, 2048, 2 * space), d.frames(121, time, 257)
     narrowest = int(vae.config["decoder_block_out_channels"][0])
     tokens = f"(size_high / {space**2} * ((frames_high - 1) / {time} + 1))"
-    each = int(sound.config["sample_rate"]) / int(sound.config["mel_hop_length"]) / 4 / FPS  # latents of sound a frame
+    each = (
+        int(speaker.config["sample_rate"]) / int(speaker.config["mel_hop_length"]) / 4 / FPS
+    )  # latents of sound a frame
     made = d.denoiser(
         index,
         transformer,
@@ -125,8 +127,8 @@ def _speaker(index: Index, heard: Type) -> Part:
         "transform",
         inputs=(Port("latents", heard, origin=index.where),),
         outputs=(Port("audio", Type("audio", (Quantity(rate, "Hz"),)), origin=index.where),),
-        keys=(Key("channels", Type("int"), 1, Range(1, 8), _MONO, now=Choices((1,)), later=f"omnic's {_MONO}"),),
+        keys=(sound.channels(),),
         cost=priced[0][1],
         costs=priced,
-        doc=f"latents to {_MONO}",
+        doc=f"latents to {sound.MONO}",
     )

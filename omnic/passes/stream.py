@@ -47,7 +47,7 @@ class StreamPass(Pass):
                 context.sink.error(
                     "several-values",
                     f"an answer of `{served[0].name}` holds one picture; `{output.name}` comes once a {mode}",
-                    served[0].span or output.span,
+                    output.span or served[0].span,
                     help=["serve it by `chat.completions`, or let it come `whole`"],
                 )
 

@@ -6,22 +6,22 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from omnic.contract.adapters import BASE
 from omnic.runtime import families, lora
 from omnic.runtime.device import Device
-from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, predict
+from omnic.runtime.diffusion import Ask, Denoiser, Predictions, advance, predict
 from omnic.runtime.edges import Port
 from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow
 from omnic.runtime.forward import asks
+from omnic.runtime.making import Request
 from omnic.runtime.stage import Progress, Running
-from omnic.runtime.stepcache import Memories, StepCaches
+from omnic.runtime.stepcache import StepCaches
 from omnic.runtime.tensors import Loaded
 from omnic.runtime.weights import Checkpoint
 
@@ -29,49 +29,6 @@ log = logging.getLogger("omnic.denoise")
 
 Hook = Callable[[str, int], None]
 """Called before a step with the stage's name and how many jobs are in it. For tests: sleep, or raise."""
-
-
-@dataclass(eq=False, slots=True)
-class Request:
-    """What was asked for, on its way through the engine. The device's thread owns it, but for `cancelled`."""
-
-    ask: Ask
-    loop: asyncio.AbstractEventLoop
-    done: asyncio.Future[Mapping[str, Any]]
-    stepped: Callable[[int, int, Any], None]  # on the event loop: steps taken, steps in all, a preview or None
-    previews: int  # how many of them are wanted
-    job: Job | None = None  # once it has a slot
-    memories: Memories = field(default_factory=dict)  # of its step cache
-    cancelled: bool = False
-    fused: int = 0  # in request mode, which batch it runs in; 0 while it waits for one
-    turn: int = 0  # when it last stepped
-    taken: int = 0  # steps
-    skipped: int = 0  # forwards of one branch that the step cache made short
-    busy_seconds: float = 0.0
-    began_at: float = field(default_factory=time.perf_counter)
-
-    @property
-    def work(self) -> Job:
-        assert self.job is not None, "it has a slot"
-        return self.job
-
-    @property
-    def adapter(self) -> tuple[str, float]:
-        """Which adapter it runs with, and how strongly."""
-        name = self.ask.settings.get("lora", BASE)
-        return name, 1.0 if name == BASE else float(self.ask.settings.get("lora_scale", 1.0))
-
-    @property
-    def group(self) -> Hashable:
-        return self.work.group, self.adapter
-
-    @property
-    def shows(self) -> bool:
-        """Whether the step just taken is one to show a preview of."""
-        job = self.work
-        return job.step < job.steps and job.step in (
-            i * job.steps // (self.previews + 1) for i in range(self.previews + 1)
-        )
 
 
 class Denoise:
@@ -224,7 +181,7 @@ class Denoise:
             request.turn = self._turns
             request.busy_seconds += seconds / len(batch)
         for request, result in self._ended:
-            _post(request, result)
+            request.post(result)
         self._ended.clear()
         return True
 
@@ -242,7 +199,7 @@ class Denoise:
                 if not job.steps:
                     raise RequestError("no step is left to take", "num_inference_steps")
             except BaseException as error:
-                _post(request, self._failure(error, "before its first step"))
+                request.post(self._failure(error, "before its first step"))
             else:
                 request.job = job
                 self._running.append(request)
@@ -286,7 +243,7 @@ class Denoise:
             self._fail(batch, error)
             return
         for request, mine in zip(batch, predictions, strict=True):
-            where = _where(request)
+            where = request.where
             try:
                 self._take(request, mine)
             except BaseException as error:
@@ -294,20 +251,20 @@ class Denoise:
 
     def _take(self, request: Request, predictions: Predictions) -> None:
         assert self._denoiser is not None
-        job, where = request.work, _where(request)
+        job, where = request.work, request.where
         advance(job, predictions)
         if not all(bool(x.isfinite().all()) for x in job.x):
             raise StageFailed(self.name, f"{where} gave numbers that are not finite")
         request.taken = job.step
         preview = self._denoiser.preview(job) if request.shows else None
         found = self._denoiser.finish(job) if job.step == job.steps else None
-        _call(request, request.stepped, job.step, job.steps, preview)
+        request.call(request.stepped, job.step, job.steps, preview)
         if found is not None:
             self._end(request, found)
 
     def _fail(self, batch: Sequence[Request], error: BaseException) -> None:
         for request in batch:
-            self._end(request, self._failure(error, _where(request)))
+            self._end(request, self._failure(error, request.where))
 
     def _failure(self, error: BaseException, where: str) -> Exception:
         """What the request is told. A fault of ours goes to the log, too."""
@@ -318,41 +275,14 @@ class Denoise:
 
     def _end(self, request: Request, result: Mapping[str, Any] | Exception) -> None:
         self._running.remove(request)
-        request.skipped = sum(memory.skipped for memories in request.memories.values() for memory in memories)
+        request.let_go()
         self._totals["skipped"] += request.skipped
-        request.job, request.memories = None, {}  # their tensors are free now
         self._ended.append((request, result))
 
     def _shut(self) -> None:
         for request in (*self._running, *self._waiting):
-            request.job, request.memories = None, {}
-            _post(request, self._was_closed())
+            request.let_go()
+            request.post(self._was_closed())
         self._running.clear()
         self._waiting.clear()
         self._denoiser = self._caches = self._adapters = None
-
-
-def _where(request: Request) -> str:
-    """The step to come."""
-    return f"step {request.work.step + 1} of {request.work.steps}"
-
-
-def _post(request: Request, result: Mapping[str, Any] | Exception) -> None:
-    _call(request, _settle, request.done, result)
-
-
-def _call(request: Request, function: Callable[..., None], *arguments: Any) -> None:
-    """Calls a function on the request's event loop."""
-    try:
-        request.loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:  # the loop is closed, and nobody waits any more
-        request.cancelled = True
-
-
-def _settle(done: asyncio.Future[Mapping[str, Any]], result: Mapping[str, Any] | Exception) -> None:
-    if done.done():
-        return
-    if isinstance(result, Exception):
-        done.set_exception(result)
-    else:
-        done.set_result(result)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -65,11 +67,28 @@ def _float32(module: nn.Module) -> set[str]:
 
 
 def build_empty(build: Callable[[], nn.Module]) -> nn.Module:
-    """What `build` makes, its parameters on the meta device, its buffers as they are."""
-    from accelerate import init_empty_weights
-
-    with init_empty_weights(include_buffers=False):
+    """What `build` makes, its parameters on the meta device, tied ones still tied, its buffers as they are."""
+    with _parameters_on_meta():
         return build()
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Within it, a parameter is on the meta device from when a module gets it. (accelerate's way to do this makes two
+    of one that two modules share.)"""
+    modules: Any = nn.Module
+    register = modules.register_parameter
+
+    def registered(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        register(module, name, parameter)
+        if parameter is not None and not parameter.is_meta:
+            module._parameters[name] = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+
+    modules.register_parameter = registered
+    try:
+        yield
+    finally:
+        modules.register_parameter = register
 
 
 def _width(tensor: torch.Tensor, dtype: torch.dtype) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from omnic.driver import BuildResult
+from omnic.diagnostics import Sink
+from omnic.driver import BuildResult, build
 from omnic.runtime.pipeline import Pipeline
 from tests.pipelines.built import PIPELINES, Ask, built, running, training
 
@@ -136,6 +138,23 @@ def test_the_measurement_paints_what_omnic_paints(ask: Ask[Any]) -> None:
     for one, picture in zip(measured, paint(ask, ["rocket", "a red heart"], steps=3, guidance=1.5), strict=True):
         pixels = one.add(1).mul(127.5).permute(1, 2, 0).numpy()
         assert np.abs(pixels - picture).mean() < 0.5  # the states were rounded to float16 there
+
+
+def test_a_picture_for_each_sentence_is_more_than_an_answer_holds(tmp_path: Path) -> None:
+    """A stream that is pinned on an edge from an input counts, and is told where it cannot be served."""
+    source = (PIPELINES / "emoji.omni").read_text().replace("emoji/weights", str(PIPELINES / "emoji/weights"))
+    changed = re.sub(r"(prompt +-> read.text)", r"\1 { stream = sentence }", source)
+    assert changed != source
+    (tmp_path / "pages.omni").write_text(changed)
+    sink = Sink()
+    assert build(tmp_path / "pages.omni", tmp_path / "build", sink) is None
+    (error,) = sink.diagnostics
+    assert (error.id, error.headline) == (
+        "several-values",
+        "an answer of `images.generations` holds one picture; `image` comes once a sentence",
+    )
+    assert error.primary is not None
+    assert error.primary.span.text.startswith(("image", "output image"))
 
 
 # --- how it was trained -----------------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from omnic.runtime import denoise
-from omnic.runtime.denoise import Denoise, Request
+from omnic.runtime.denoise import Denoise
 from omnic.runtime.diffusion import Ask, Job, Row
 from omnic.runtime.errors import Cancelled, RequestError, StageFailed
 from omnic.runtime.flow import Step
+from omnic.runtime.making import Request
 from tests.runtime.painting import EULER, Painted, Sketch, begun, loaded, paint, painted
 
 Loader = Callable[..., tuple[Denoise, Sketch]]

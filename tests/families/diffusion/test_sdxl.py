@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from omnic.catalog.resolve import ModelSource, resolve
 from omnic.expr import Size
+from omnic.runtime import families
+from omnic.runtime.diffusion import Ask
 from omnic.runtime.errors import RequestError
+from omnic.runtime.weights import Checkpoint
 from tests.families.diffusion.configs_sdxl import FIXTURES
 from tests.families.diffusion.fixtures import Held
 from tests.families.diffusion.parity import Pair, generator
@@ -106,6 +113,21 @@ def test_what_cannot_be_had_is_refused_by_name(pair: Pair) -> None:
     with pytest.raises(RequestError, match="leaves none to take") as refused:
         job(pair, "a cat", 0, SIZE, 4, 1.0, latents=latents, strength=0.2)
     assert refused.value.field == "strength"
+
+
+def test_old_checkpoints_of_clip(pair: Pair, tmp_path: Path) -> None:
+    """As released, its names begin with `text_model.`, and the numbers of its positions are saved, too."""
+    folder = shutil.copytree(pair.checkpoint.root or "", tmp_path / "old")
+    file = folder / "text_encoder/model.safetensors"
+    tensors = {f"text_model.{name}": tensor for name, tensor in load_file(file).items()}
+    save_file(tensors | {"text_model.embeddings.position_ids": torch.arange(77)[None]}, file)
+    model = resolve(ModelSource("path", str(folder)), folder)
+    assert model.parts["text_encoder"].cost == pair.model.parts["text_encoder"].cost
+    old = families.load("sdxl").load(Checkpoint(pair.checkpoint.model, folder), "text_encoder", "float32", print)
+    ask = Ask(0, {"text": "a cat"}, {})
+    with torch.inference_mode():
+        found, expected = (one.run(ask)["embeds"].prompt["states"] for one in (old, pair.part("text_encoder")))
+    assert torch.equal(found, expected)
 
 
 def test_the_vae_is_held_in_float32(pair: Pair) -> None:
