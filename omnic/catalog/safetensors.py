@@ -43,7 +43,7 @@ def header(path: Path) -> tuple[Tensor, ...]:
             if size < 8 or length > min(size - 8, _MAX_HEADER):
                 raise _bad(path, f"its header would be {length} bytes long, the file is {size}")
             declared = json.loads(file.read(length))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise _bad(path, "its header is not JSON") from None
     if not isinstance(declared, dict):
         raise _bad(path, "its header is not a JSON object")
@@ -79,8 +79,11 @@ def shards(folder: Path) -> tuple[Path, ...]:
     if index.exists():
         try:
             names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError, TypeError):
+            outside = next((n for n in names if Path(n).name != n), None)
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise _bad(index, "it holds no weight map") from None
+        if outside is not None:
+            raise _bad(index, f"`{outside}` is no file beside it")
         missing = next((n for n in names if not (folder / n).exists()), None)
         if missing is not None:
             raise CatalogError(
