@@ -13,7 +13,7 @@ from omnic.spelling import did_you_mean
 
 __all__ = [
     "ENDPOINTS", "BindError", "Endpoint", "Field", "Knob", "ParamSpec", "Signature", "Slice",
-    "answers", "bind", "offered",
+    "answers", "bind", "nearly", "offered",
 ]  # fmt: skip
 
 
@@ -148,6 +148,19 @@ def offered(signature: Signature) -> tuple[str, ...]:
     return tuple(api.name for api in ENDPOINTS.values() if fits(api))
 
 
+def nearly(signature: Signature) -> tuple[BindError, str] | None:
+    """Why the first endpoint whose kinds of input and answer a pipeline has cannot be offered, and which that is."""
+    inputs, outputs = ({t.kind for t in types.values()} for types in (signature.inputs, signature.outputs))
+    for api in ENDPOINTS.values():
+        needed = {api.role(role).kind for answer in api.answers[:1] for role in answer}
+        if not api.later and api.input_kind in inputs and needed <= outputs:
+            try:
+                bind(api.name, signature)
+            except BindError as error:
+                return error, api.name
+    return None
+
+
 def _hint(name: str, names: Iterable[str]) -> str:
     hint = did_you_mean(name, names)
     return f"; {hint}" if hint else ""
@@ -239,6 +252,8 @@ def _params(api: Api, signature: Signature, renamed: dict[str, str], taken: froz
         field = under.get(name)
         if field is not None:
             del renamed[field]
+        if field is not None and (field == "seed") != (name == "seed"):
+            raise BindError("the field `seed` and the param `seed` are one: neither goes by another name", field)
         if taken is not None and name not in taken:
             continue
         field = dict(api.nested).get(field or name, field or name)
