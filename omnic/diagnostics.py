@@ -200,7 +200,7 @@ def _json(diagnostics: Sequence[Diagnostic]) -> str:
         }
         for d in diagnostics
     ]
-    return json.dumps(records, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(records, indent=2) + "\n"
 
 
 @dataclass(frozen=True, slots=True)

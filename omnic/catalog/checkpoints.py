@@ -134,7 +134,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises CatalogError (`bad-checkpoint`) if the file holds none."""
     try:
         value = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CatalogError(f"{path} is not JSON: {error}", id="bad-checkpoint") from None
     if not isinstance(value, dict):
         raise CatalogError(f"{path} does not hold a JSON object", id="bad-checkpoint")

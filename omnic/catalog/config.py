@@ -12,6 +12,7 @@ from typing import Any
 from omnic.catalog.part import CatalogError
 
 _MOST = 1 << 31
+_MOST_LAYERS = 4096  # each has tensors of its own, which are listed
 
 
 def token_ids(given: Mapping[str, Any], name: str, where: str) -> list[int]:
@@ -32,6 +33,8 @@ def count(full: Mapping[str, Any], name: str, where: str, default: int | None = 
     value = full.get(name) if full.get(name) is not None else default
     if type(value) is not int or not 1 <= value < _MOST:
         raise bad_checkpoint(where, f"`{name}` is {value!r}, not a positive whole number")
+    if name == "num_hidden_layers" and value > _MOST_LAYERS:
+        raise bad_checkpoint(where, f"`{name}` is {value}, beyond any model")
     return value
 
 

@@ -111,7 +111,7 @@ def resolve(source: ModelSource, base: Path) -> Model:
 
 
 def _only(source: ModelSource, options: Mapping[str, Any], *known: str) -> None:
-    for name in options.keys() - set(known):
+    for name in sorted(options.keys() - set(known)):
         has = f"its options are {', '.join(known)}" if known else "it has none"
         raise CatalogError(f"`{source.kind}(…)` has no option `{name}`", help=has, id="bad-model-option")
 

@@ -43,7 +43,7 @@ def header(path: Path) -> tuple[Tensor, ...]:
             if size < 8 or length > min(size - 8, _MAX_HEADER):
                 raise _bad(path, f"its header would be {length} bytes long, the file is {size}")
             declared = json.loads(file.read(length))
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise _bad(path, "its header is not JSON") from None
     if not isinstance(declared, dict):
         raise _bad(path, "its header is not a JSON object")
@@ -74,6 +74,7 @@ def header(path: Path) -> tuple[Tensor, ...]:
 
 
 def shards(folder: Path) -> tuple[Path, ...]:
+<<<<<<< HEAD
     """The safetensors files of a checkpoint, sorted, under transformers' names or diffusers'. Raises CatalogError that
     names the first missing one."""
     for stem in ("model", "diffusion_pytorch_model"):
@@ -95,6 +96,26 @@ def _listed(folder: Path, index: Path) -> tuple[Path, ...]:
     if missing is not None:
         raise CatalogError(f"{folder} lacks {missing}, which {index.name} lists", id="model-not-found")
     return tuple(folder / n for n in names)
+=======
+    """The safetensors files of a checkpoint, sorted. Raises CatalogError that names the first missing one."""
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        try:
+            names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+            outside = next((n for n in names if Path(n).name != n), None)
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            raise _bad(index, "it holds no weight map") from None
+        if outside is not None:
+            raise _bad(index, f"`{outside}` is no file beside it")
+        missing = next((n for n in names if not (folder / n).exists()), None)
+        if missing is not None:
+            raise CatalogError(
+                f"{folder} lacks {missing}, which model.safetensors.index.json lists", id="model-not-found"
+            )
+        return tuple(folder / n for n in names)
+    single = folder / "model.safetensors"
+    return (single,) if single.exists() else ()
+>>>>>>> main
 
 
 def _bad(path: Path, why: str) -> CatalogError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from omnic.catalog.part import CatalogError, Key, Part, Port
 from omnic.contract.domains import Range
@@ -61,11 +62,15 @@ def python_part(
     import ast
 
     file = base / path
+    if file.suffix != ".py":
+        raise _bad(f"{path} is not a `.py` file")
     inputs, outputs = tuple(inputs), tuple(outputs)
     try:
         module = ast.parse(file.read_bytes(), str(path))
     except OSError:
         raise _bad(f"there is no file {path}") from None
+    except (RecursionError, MemoryError):
+        raise _bad(f"{path} is nested too deeply to be read") from None
     except (SyntaxError, ValueError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
         raise _bad(f"{path} is not Python: {error.args[0]}{line}") from None
@@ -73,6 +78,12 @@ def python_part(
     found = defined.get(function)
     if found is None:
         raise _bad(f"{path} has no function `{function}`", f"it has {', '.join(defined)}" if defined else None)
+    if (other := _left_behind(module, file.parent)) is not None:
+        raise CatalogError(
+            f"{path} imports `{other}`, which lies beside it; a build takes along {file.name} alone",
+            help="put what the function needs into its file, or into an installed package",
+            id="not-supported-yet",
+        )
     args = found.args
     by_name = [a.arg for a in (*args.args, *args.kwonlyargs)]
     optional = len(args.defaults)
@@ -94,6 +105,27 @@ def python_part(
         doc=(ast.get_docstring(found) or "").partition("\n")[0],
         devices=("cpu",),
     )
+
+
+def _left_behind(module: Any, folder: Path) -> str | None:
+    """The first module that `module` imports from the folder it lies in."""
+    import ast
+    import sys
+
+    for node in ast.walk(module):
+        match node:
+            case ast.ImportFrom(level=level, module=name) if level:
+                return "." * level + (name or "")
+            case ast.Import(names=names):
+                roots = [alias.name.partition(".")[0] for alias in names]
+            case ast.ImportFrom(module=str(name)):
+                roots = [name.partition(".")[0]]
+            case _:
+                continue
+        for root in sorted({*roots} - sys.stdlib_module_names):
+            if (folder / f"{root}.py").is_file() or (folder / root / "__init__.py").is_file():
+                return root
+    return None
 
 
 def _bad(message: str, help: str | None = None) -> CatalogError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -224,6 +225,8 @@ def _readable(file: str) -> Path:
     if file == files.STDIN:
         raise Refusal("only `check` and `fmt` read standard input; name a file")
     files.read_text(file)  # says in one line why a file cannot be read
+    if file != (shown := os.fsencode(file).decode(errors="replace")):
+        raise Refusal(f"the name of {shown} is not text, and what is made of it has to name it: rename the file")
     return Path(file)
 
 

@@ -14,7 +14,9 @@ STDIN = "-"
 
 def read_source(name: str) -> Source:
     """The `.omni` text of a file, or of standard input for `-`. Raises Refusal."""
-    return Source("<stdin>" if name == STDIN else name, read_text(name))
+    text = read_text(name)
+    shown = os.fsencode(name).decode(errors="replace")  # file names need not be text
+    return Source("<stdin>" if name == STDIN else shown, text)
 
 
 def read_text(name: str) -> str:

@@ -55,7 +55,7 @@ def fmt(names: Iterable[str], *, check: bool) -> int:
             continue
         total += 1
         if name == files.STDIN and not check:
-            sys.stdout.write(text)
+            sys.stdout.buffer.write(text.encode())
         elif text != source.text:
             changed += 1
             if not check:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from omnic.codegen import layout
 from omnic.codegen import python as py
@@ -43,10 +44,12 @@ class Body:
     slice_: Slice
     stages: list[Stage] = field(init=False)
     guards: dict[str, tuple[str, ...]] = field(init=False)
+    varied: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.stages = [self.pipeline.stage(name) for name in self.slice_.stages]
         self.guards = {}
+        self.varied = varied(self.pipeline)
         for stage in self.stages:
             self.guards[stage.name] = tuple(dict.fromkeys(self._guards(stage)))
 
@@ -60,7 +63,14 @@ class Body:
                 taken.add(argument.name)
                 yield argument
         if not any((s := get(stage.keys, "seed")) and settled(s.value) for stage in self.stages):
-            yield Argument("seed", "seed", "int | None", "None")
+            yield self._seed()
+
+    def _seed(self) -> Argument:
+        """What the flow draws with: the pipeline's param of that name, or a number that the flow draws itself."""
+        for param in self.pipeline.params:
+            if param.name == "seed":
+                return Argument("seed", "seed", "int", None if param.default is None else py.literal(param.default))
+        return Argument("seed", "seed", "int | None", "None")
 
     def _all(self) -> Iterator[Argument]:
         fed = {source for stage in self.stages for source in self._sources(stage)}
@@ -71,12 +81,14 @@ class Body:
             if given.name in fed:
                 default = "None" if given.type.optional else None
                 yield Argument(self.names.arguments[given.name], given.name, py.annotation(given.type), default)
-        used = {
-            n.path[0] for s in self.stages for _, k in s.keys if isinstance(k.value, Expr) for n in names_in(k.value)
+        used = set(_read(self.stages)) | {
+            s.value.field for stage in self.stages for _, s in stage.keys if isinstance(s.value, Open)
         }
+        used |= set(self._ruled(used | fed))
         for param in self.pipeline.params:
-            if param.name in used:
-                default = None if param.default is None else py.literal(param.default)
+            if param.name in used - {"seed"}:
+                absent = "None" if param.type.optional else None
+                default = absent if param.default is None else py.literal(param.default)
                 yield Argument(self.names.arguments[param.name], param.name, py.annotation(param.type), default)
         for one in self.stages:
             for key, setting in one.keys:
@@ -84,7 +96,18 @@ class Body:
                     knob = setting.value
                     kind = "tuple[str, ...]" if key == "stop" else py.annotation(knob.type)
                     default = "()" if key == "stop" else py.literal(knob.default)
+                    if knob.field in self.varied:
+                        kind, default = f"{kind} | None", "None"
                     yield Argument(self.names.arguments[knob.field], knob.field, kind, default)
+
+    def _ruled(self, known: set[str]) -> Iterator[str]:
+        """Params that no stage reads, only rules that this slice has all else for."""
+        read = set(_read(self.pipeline.stages))
+        free = {p.name for p in self.pipeline.params if p.name not in read}
+        for rule in self.pipeline.requires:
+            used = {n.path[0] for n in names_in(rule)}
+            if used <= known | free:
+                yield from used & free
 
     def _entry_type(self) -> Type:
         """What feeds the port where the slice begins gives the type it takes."""
@@ -124,13 +147,21 @@ class Body:
             if key == "seed" or not stage.model:
                 continue
             if isinstance(value, Open):
+<<<<<<< HEAD
                 args.append(f"{identifier(key)}={self.names.arguments[value.field]}")
+=======
+                args.append(f"{key}={self._open(value)}")
+>>>>>>> main
             elif isinstance(value, Expr):
                 args.append(f"{identifier(key)}={py.expression(value, self.names.arguments)}")
             elif value is not None and not (stage.kind == "generate" and key in SAMPLER_KEYS):
                 args.append(f"{identifier(key)}={py.literal(value)}")
         name = self.names.stages[stage.name]
         return layout.call(f"{name} = self.{name}.start", args, indent=8)
+
+    def _open(self, knob: Open) -> str:
+        name = self.names.arguments[knob.field]
+        return f"{py.literal(knob.default)} if {name} is None else {name}" if knob.field in self.varied else name
 
     def _value(self, target: str, source: str) -> str | None:
         """What is passed to a port: a channel's variable, an argument, or nothing if its source is not in the slice."""
@@ -199,6 +230,22 @@ class Body:
                 yield self.names.arguments[name]
             elif self.guards.get(producer):
                 yield self.names.stages[producer]
+
+
+def _read(stages: Iterable[Stage]) -> Iterator[str]:
+    """Params that keys of the stages are computed from."""
+    for stage in stages:
+        for _, setting in stage.keys:
+            if isinstance(setting.value, Expr):
+                yield from (name.path[0] for name in names_in(setting.value))
+
+
+def varied(pipeline: Pipeline) -> frozenset[str]:
+    """Fields of requests that set keys of several stages whose defaults differ: left out, each keeps its own."""
+    first: dict[str, Any] = {}
+    params = {p.name for p in pipeline.params}
+    open_ = [s.value for stage in pipeline.stages for _, s in stage.keys if isinstance(s.value, Open)]
+    return frozenset(k.field for k in open_ if first.setdefault(k.field, k.default) != k.default) - params
 
 
 def _segmenter(channel: Channel) -> str | None:

@@ -46,7 +46,7 @@ class Names:
             for slice_ in endpoint.slices
         }
         fields = [i.name for i in pipeline.inputs] + [p.name for p in pipeline.params] + [*_knobs(pipeline)]
-        self.arguments = {"seed": "seed"} | {field: self._new(field) for field in dict.fromkeys(fields)}
+        self.arguments = {"seed": "seed"} | {f: self._new(f) for f in dict.fromkeys(fields) if f != "seed"}
         self.entries = {  # a port and a field of one name are two things
             e.name: self._new(e.entry.rpartition(".")[2], e.entry) for e in pipeline.endpoints if e.entry
         }

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from omnic import manifest
+from omnic.codegen.body import varied
 from omnic.codegen.names import Names
 from omnic.codegen.slices import SliceView
 from omnic.contract.domains import Choices, Range
@@ -47,15 +48,17 @@ def manifest_of(
 
 def signature(pipeline: ir.Pipeline) -> Signature:
     """What endpoints can bind to."""
+    own_defaults = varied(pipeline)
     return Signature(
         inputs={i.name: i.type for i in pipeline.inputs},
         outputs={o.name: o.type for o in pipeline.outputs},
         params={p.name: ParamSpec(p.type, p.domain, p.default) for p in pipeline.params},
         knobs=tuple(
-            Knob(stage.name, key, s.value.field, s.value.type, s.value.domain, s.value.default, s.value.doc)
+            Knob(stage.name, key, s.value.field, s.value.type, s.value.domain, default, s.value.doc)
             for stage in pipeline.stages
             for key, s in stage.keys
             if isinstance(s.value, ir.Open)
+            for default in (None if s.value.field in own_defaults else s.value.default,)
         ),
     )
 

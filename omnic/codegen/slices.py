@@ -36,12 +36,13 @@ def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, c
     body = Body(pipeline, names, endpoint, slice_)
     arguments = tuple(body.arguments())
     method = names.method(endpoint, slice_)
+    entry = names.entries.get(endpoint.name)
     checks = [
         _check(a, names.constants[a.field])
         for a in arguments
-        if a.name != names.entries.get(endpoint.name) and names.constants[a.field] in constants
+        if a.name != entry and names.constants[a.field] in constants
     ]
-    present = {a.field: a.name for a in arguments}
+    present = {a.field: a.name for a in arguments if a.name != entry}
     for constant, rule in zip(names.rules, pipeline.requires, strict=True):
         needed = sorted({name.path[0] for name in names_in(rule)})
         if all(name in present for name in needed):
@@ -71,11 +72,19 @@ def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, c
 
 
 def _check(argument: Argument, constant: str) -> str:
+<<<<<<< HEAD
     """That a value lies in its domain; one that may be left out is checked where it is not."""
     optional = argument.default == "None"
     values = [py.quoted(argument.field), argument.name]
     check = layout.call(f"{constant}.require", values, indent=12 if optional else 8)
     return f"if {argument.name} is not None:\n            {check}" if optional else check
+=======
+    """Holds an argument against its domain; one that may be left out, where it was given."""
+    absent = argument.default == "None"
+    indent = 12 if absent else 8
+    check = layout.call(f"{constant}.require", [py.quoted(argument.field), argument.name], indent=indent)
+    return f"if {argument.name} is not None:\n{' ' * indent}{check}" if absent else check
+>>>>>>> main
 
 
 def _keyword(name: str, value: str) -> str:

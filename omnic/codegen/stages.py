@@ -105,8 +105,8 @@ def _construct(stage: Stage, names: Names) -> str:
         case "python":
             file, _, called = stage.part.rpartition(":")
             path = f'build.path / "python" / {py.quoted(names.files[file])}'
-            ports = [f"inputs={py.literal(tuple(port for port, _ in stage.inputs))}",
-                     f"outputs={py.literal(tuple(port for port, _ in stage.outputs))}"]  # fmt: skip
+            outputs = ", ".join(f"{py.quoted(port)}: {py.quoted(type_.kind)}" for port, type_ in stage.outputs)
+            ports = [f"inputs={py.literal(tuple(port for port, _ in stage.inputs))}", f"outputs={{{outputs}}}"]
             function, args = "Python", [name, f"file={path}", f"function={py.quoted(called)}", *ports, *how]
         case _:
             keys = [f"{key}={py.literal(s.value)}" for key, s in stage.keys if settled(s.value)]

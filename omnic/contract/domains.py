@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from omnic.expr import Quantity, Reader, Size, evaluate, format_value, parse, parse_literal
+from omnic.expr import ExprError, Quantity, Reader, Size, evaluate, format_value, parse, parse_literal
 
 Bound: TypeAlias = int | float | Size | Quantity
 
@@ -90,9 +90,9 @@ Domain: TypeAlias = Range | Choices
 class BrokenRule(ValueError):
     """Arguments that a `require` of the pipeline does not allow."""
 
-    def __init__(self, rule: str, values: Mapping[str, Any]) -> None:
+    def __init__(self, rule: str, values: Mapping[str, Any], why: str = "") -> None:
         given = ", ".join(f"{name} = {format_value(value)}" for name, value in values.items())
-        super().__init__(f"the request must satisfy `{rule}`; it has {given}")
+        super().__init__(f"the request must satisfy `{rule}`; it has {given}{why and f' ({why})'}")
 
 
 class Rule:
@@ -102,8 +102,12 @@ class Rule:
         self.text, self._expr = text, parse(text)
 
     def require(self, **values: Any) -> None:
-        """Raises BrokenRule unless the rule holds for these values."""
-        if not evaluate(self._expr, values):
+        """Raises BrokenRule unless the rule can be applied to these values and holds for them."""
+        try:
+            holds = evaluate(self._expr, values)
+        except ExprError as error:
+            raise BrokenRule(self.text, values, str(error)) from None
+        if not holds:
             raise BrokenRule(self.text, values)
 
 

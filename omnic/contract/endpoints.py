@@ -24,7 +24,7 @@ from omnic.contract.types import Type
 
 __all__ = [
     "ENDPOINTS", "BindError", "Endpoint", "Field", "Knob", "ParamSpec", "Signature", "Slice",
-    "answers", "bind", "offered",
+    "answers", "bind", "nearly", "offered",
 ]  # fmt: skip
 
 
@@ -81,6 +81,27 @@ def offered(signature: Signature) -> tuple[str, ...]:
     return tuple(api.name for api in ENDPOINTS.values() if fits(api))
 
 
+<<<<<<< HEAD
+=======
+def nearly(signature: Signature) -> tuple[BindError, str] | None:
+    """Why the first endpoint whose kinds of input and answer a pipeline has cannot be offered, and which that is."""
+    inputs, outputs = ({t.kind for t in types.values()} for types in (signature.inputs, signature.outputs))
+    for api in ENDPOINTS.values():
+        needed = {api.role(role).kind for answer in api.answers[:1] for role in answer}
+        if not api.later and api.input_kind in inputs and needed <= outputs:
+            try:
+                bind(api.name, signature)
+            except BindError as error:
+                return error, api.name
+    return None
+
+
+def _hint(name: str, names: Iterable[str]) -> str:
+    hint = did_you_mean(name, names)
+    return f"; {hint}" if hint else ""
+
+
+>>>>>>> main
 def _api(name: str) -> Api:
     api = ENDPOINTS.get(name)
     if api is None:
@@ -133,6 +154,8 @@ def _params(
         field = under.get(name)
         if field is not None:
             del renamed[field]
+        if field is not None and (field == "seed") != (name == "seed"):
+            raise BindError("the field `seed` and the param `seed` are one: neither goes by another name", field)
         if taken is not None and name not in taken:
             continue
         field = known.get(field, field) if field else name if known.get(name) in own else known.get(name, name)

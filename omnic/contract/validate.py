@@ -181,22 +181,33 @@ def _arguments(endpoint: Endpoint, slice_: Slice, given: dict[str, tuple[Field, 
 
 
 def _hold(rules: tuple[Expr, ...], endpoint: Endpoint, given: dict[str, tuple[Field, Any]]) -> None:
-    """Raises Violation for the first rule that does not hold for the params, given or by default."""
-    params: dict[str, Field] = {}
+    """Raises Violation for the first rule that does not hold for the inputs and params, given or by default."""
+    fields: dict[str, Field] = {}
     for field in endpoint.fields:
-        if field.target.startswith("param "):
-            params.setdefault(field.target.removeprefix("param "), field)
-    said = {field.target.removeprefix("param "): value for field, value in given.values()}
-    values = {name: said.get(name, field.default) for name, field in params.items()}
+        if (name := _ruled(field)) is not None:
+            fields.setdefault(name, field)
+    said = {_ruled(field): value for field, value in given.values()}
+    values = {name: said.get(name, field.default) for name, field in fields.items()}
     for rule in rules:
         used = tuple(dict.fromkeys(name.path[0] for name in names(rule)))
-        if any(name not in params for name in used):
+        if any(name not in fields for name in used):
             continue
+        at = fields[next((name for name in used if name in said), used[0])].name
         try:
             holds = evaluate(rule, values)
         except ExprError as error:
-            raise Violation(f"the rule `{rule}` cannot be applied: {error}", params[used[0]].name) from None
+            raise Violation(f"the rule `{rule}` cannot be applied: {error}", at) from None
         if not holds:
-            shown = ", ".join(f"{params[name].name} = {format_value(values[name])}" for name in used)
-            at = next((name for name in used if name in said), used[0])
-            raise Violation(f"the rule `{rule}` does not hold for {shown}", params[at].name, "rule_violated")
+            shown = ", ".join(f"{fields[name].name} = {_shown(values[name])}" for name in used)
+            raise Violation(f"the rule `{rule}` does not hold for {shown}", at, "rule_violated")
+
+
+def _ruled(field: Field) -> str | None:
+    """What rules call the value of a field; None for what they cannot be about."""
+    kind, _, name = field.target.partition(" ")
+    return name if kind in ("input", "param") else "seed" if kind == "seed" else None
+
+
+def _shown(value: Any) -> str:
+    text = format_value(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

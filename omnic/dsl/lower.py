@@ -17,6 +17,7 @@ from omnic.diagnostics import Sink, listing
 from omnic.dsl.check import adapters
 from omnic.dsl.check.bound import Checked, Deploy, Pipeline, Stage, Value
 from omnic.dsl.flags import settings_of
+from omnic.dsl.shared import alike, one_seed
 from omnic.dsl.wires import Instance, Wire, entries, wires
 from omnic.expr import Expr, Literal, Name
 from omnic.ir import pipeline as ir
@@ -173,7 +174,11 @@ class _Flat:
         )
         for origin, layer in layers:
             for value in layer:
-                content = _substituted(value.value, values) if isinstance(value.value, Expr) else value.value
+                try:
+                    content = _substituted(value.value, values) if isinstance(value.value, Expr) else value.value
+                except expr.ExprError as error:
+                    self._sink.error("bad-expression", f"`{name}`: {error}", value.span)
+                    content = None
                 found[value.key.name] = ir.Setting(content, origin, span=value.span)
         return found
 
@@ -196,7 +201,10 @@ class _Flat:
         if any(name.path[0] not in values for name in expr.names(rule)):
             self._refuse(rule, span)  # over an input that a stage feeds
             return
-        known = _substituted(rule, values)
+        try:
+            known = _substituted(rule, values)
+        except expr.ExprError:
+            known = None
         if isinstance(known, Expr):
             self._requires.append(known)
         elif known is not True:
@@ -210,7 +218,8 @@ class _Flat:
     def pipeline(self, deploy: Deploy | None) -> ir.Pipeline | None:
         top = self._top
         channels, fed, produced = self._connect()
-        stages = [self._wired(stage, fed) for stage in self._in_flow_order()]
+        stages = alike([self._wired(stage, fed) for stage in self._in_flow_order()], self._sink)
+        one_seed(stages, self._sink)
         endpoints = tuple(self._endpoints())
         self._all_fed(fed, produced)
         if self._sink.has_errors:

@@ -9,7 +9,7 @@ import inspect
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,18 @@ from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow, join
 from omnic.runtime.stage import Progress, Running
 
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "text": str, "enum": str, "chat": list, "int": int, "float": (int, float), "bool": bool,
+}  # fmt: skip
+
 
 class Python:
     """A function of a file in the build directory, as a stage: called once a request, with each input by name.
 
-    Inputs that come in pieces are joined. What it returns is its one output; a stage of several returns a dict with
-    an entry for each. A plain function runs on one of `threads` threads, an `async` one on the event loop. What it
-    raises is a StageFailed that names file and line, a RequestError excepted.
+    Inputs that come in pieces are joined. `outputs` says what kind of value each is. What the function returns is its
+    one output; a stage of several returns a dict with an entry for each. A plain function runs on one of `threads`
+    threads, an `async` one on the event loop. What it raises is a StageFailed that names file and line, a RequestError
+    excepted.
     """
 
     def __init__(
@@ -35,7 +40,7 @@ class Python:
         file: Path,
         function: str,
         inputs: tuple[str, ...],
-        outputs: tuple[str, ...],
+        outputs: Mapping[str, str],
         threads: int = 4,
     ) -> None:
         self.name = name
@@ -55,7 +60,7 @@ class Python:
         try:
             spec.loader.exec_module(module)
             self._function = getattr(module, self._called)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._failed(error) from error
 
     def start(self, flow: Flow, **inputs: Any) -> Running:
@@ -80,7 +85,7 @@ class Python:
             outputs = self._split(await self._call(values))
         except (RequestError, StageFailed):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a function may end itself, not this process
             raise self._failed(error) from error
         finally:
             seconds = time.perf_counter() - begun
@@ -103,14 +108,18 @@ class Python:
         if inspect.isgenerator(result) or inspect.isasyncgen(result):
             raise StageFailed(self.name, f"`{self._called}` gave a generator; it must return its result")
         if len(self._outputs) == 1:
-            return {self._outputs[0]: result}
-        if not isinstance(result, dict) or result.keys() != set(self._outputs):
+            result = dict.fromkeys(self._outputs, result)
+        elif not isinstance(result, dict) or result.keys() != set(self._outputs):
             wanted = f"a dict of {', '.join(self._outputs)}"
             got = f"one of {', '.join(map(str, result))}" if isinstance(result, dict) else type(result).__name__
             raise StageFailed(self.name, f"`{self._called}` must return {wanted}, not {got}")
+        for name, kind in self._outputs.items():
+            if not isinstance(result[name], _KINDS.get(kind, object)):
+                got = type(result[name]).__name__
+                raise StageFailed(self.name, f"`{self._called}` must give `{name}` as {kind}, not as {got}")
         return {name: result[name] for name in self._outputs}
 
-    def _failed(self, error: Exception) -> StageFailed:
+    def _failed(self, error: BaseException) -> StageFailed:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == self._file]
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno if frames else None
         where = self._file.name if line is None else f"{self._file.name}:{line}"

@@ -89,10 +89,27 @@ def test_an_optional_input_is_a_port_that_may_stay_unwired(glue):
         ("glue.py", "pair", ("a",), "`pair` of glue.py also needs `b`"),
         ("glue.py", "first", ("text",), "`first` of glue.py has no parameter `text`"),
         ("broken.py", "f", (), "broken.py is not Python: expected ':' (line 1)"),
+        ("deep.py", "f", (), "deep.py is nested too deeply to be read"),
+        ("nul.py", "f", (), "nul.py is not Python: source code string cannot contain null bytes"),
+        ("glue.txt", "f", (), "glue.txt is not a `.py` file"),
+        ("a\0b.py", "f", (), "a\0b.py is not Python: embedded null byte"),
     ],
 )
 def test_a_function_that_cannot_be_called_so_is_refused(glue, file, function, ports, message):
     (glue / "broken.py").write_text("def f()\n")
+    (glue / "deep.py").write_text(f"def f(): return {'-' * 100_000}1\n")
+    (glue / "nul.py").write_text("def f(): return '\0'\n")
     with pytest.raises(CatalogError) as error:
         python_part(file, function, [(p, Type("text")) for p in ports], [("text", Type("text"))], base=glue)
     assert (error.value.id, error.value.message) == ("bad-python-stage", message)
+
+
+@pytest.mark.parametrize("line", ["import helper", "from helper.deep import f", "from . import helper", "import kit.x"])
+def test_a_module_beside_the_file_would_stay_behind(glue, line):
+    (glue / "helper.py").write_text("f = 1\n")
+    (glue / "kit").mkdir()
+    (glue / "kit/__init__.py").touch()
+    (glue / "glue.py").write_text(f"import json\ndef shout(text):\n    {line}\n")
+    with pytest.raises(CatalogError) as error:
+        part(glue, "shout", "text")
+    assert error.value.id == "not-supported-yet"

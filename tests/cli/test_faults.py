@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -106,3 +108,32 @@ def test_an_interrupt_does_not_wait_for_weights_that_load() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize("form", ["full", "concise", "json", "github"])
+def test_a_terminal_that_lacks_characters(form: str, tmp_path: Path, process: Omnic) -> None:
+    file = tmp_path / "café.omni"
+    file.write_text('pipeline p {\n  stage x = "😀"  # über\n}\n')
+    done = process("check", file, "--format", form, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.status, done.err) == (1, "")
+    assert "bad-stage" in done.out
+    if form == "json":
+        assert json.loads(done.out)
+
+
+def test_formatted_text_is_utf_8_whatever_the_terminal(process: Omnic) -> None:
+    text = "# über 😀\n"
+    done = process("fmt", "-", input=text, encoding="utf-8", env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert done == (0, text, "")
+
+
+def test_a_file_whose_name_is_not_text(tmp_path: Path, process: Omnic) -> None:
+    file = os.fsencode(tmp_path) + b"/a\xff.omni"
+    Path(os.fsdecode(file)).write_text("pipeline p {\n  stage x = y\n}\n")
+    for form in ("full", "concise", "json", "github"):
+        done = process("check", os.fsdecode(file), "--format", form)
+        assert (done.status, done.err) == (1, "")
+    done = process("build", os.fsdecode(file), "-o", tmp_path / "out")
+    assert done.status == 2
+    assert "rename the file" in done.err
+    assert "Traceback" not in done.err

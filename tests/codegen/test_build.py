@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,7 +149,9 @@ def test_locked_needs_a_lock(source: Path, tmp_path: Path) -> None:
         build(source, tmp_path / "out", locked=True)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"lock": 1}', b'{"lock": 99}', b"null", b"\xff"])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b'{"lock": 1}', b'{"lock": 99}', b"null", b"\xff", b"[" * 100_000]
+)
 def test_a_damaged_lock_is_one_line(damage: bytes, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     build(source, out)
@@ -209,3 +213,77 @@ def test_a_change_of_the_target_file_makes_a_build_stale(source: Path, tmp_path:
     profile.write_text('{"host": {"memory_gib": 32}}')
     with pytest.raises(Stale, match=r"box\.json changed"):
         lock.verify(tmp_path / "out")
+
+
+# --- what a build may be made of --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ['we"""ird', "new\nline", "back\\\\slash\\", "\x1b[31mred", "{{ x }}"])
+def test_the_name_of_a_source_cannot_break_what_is_generated(name: str, source: Path, tmp_path: Path) -> None:
+    odd = source.rename(source.with_name(f"{name}.omni"))
+    build(odd, tmp_path / "out")
+    for file in ("pipeline.py", "server.py"):
+        ast.parse((tmp_path / "out" / file).read_text())
+    lock.verify(tmp_path / "out")
+
+
+# --- fields of requests that several things share ---------------------------------------------------------------------
+
+
+def generated(source: Path, out: Path, text: str) -> str:
+    source.write_text(text)
+    build(source, out)
+    return (out / "pipeline.py").read_text()
+
+
+def fields(out: Path) -> dict[str, dict[str, Any]]:
+    (endpoint,) = json.loads((out / "manifest.json").read_bytes())["endpoints"]
+    return {field["name"]: field for field in endpoint["fields"]}
+
+
+def test_a_param_that_is_the_seed_is_the_one_seed_there_is(source: Path, tmp_path: Path) -> None:
+    text = SOURCE.replace("param", "param seed: int = 7 in 1..99\n  param", 1)
+    text = text.replace("{ max_tokens = max_tokens }", "{ max_tokens = max_tokens, seed = seed }")
+    made = generated(source, tmp_path / "out", text)
+    assert "seed: int = 7," in made
+    assert made.count("seed: int") == 1
+    field = fields(tmp_path / "out")["seed"]
+    assert (field["target"], field["argument"], field["default"], field["domain"]) == ("seed", "seed", 7, "1..99")
+
+
+def test_stages_with_defaults_of_their_own_keep_them(source: Path, tmp_path: Path) -> None:
+    write_checkpoint(source.parent / "warm")
+    (source.parent / "warm/generation_config.json").write_text('{"do_sample": true, "temperature": 0.7}')
+    text = SOURCE.replace("output", 'model warm = path("warm")\n  output second: text\n  output', 1)
+    stages = """
+      stage tell = python("tell.py:tell", fn(text: text) -> (messages: chat<text>))
+      stage again = warm.generate
+      think.text -> tell.text
+      tell.messages -> again.messages
+      again.text -> second
+      serve chat.completions { text = second }
+    """
+    (source.parent / "tell.py").write_text("def tell(text): return [{'role': 'user', 'content': text}]\n")
+    made = generated(source, tmp_path / "out", text.replace("  serve chat.completions", stages))
+    assert "temperature: float | None = None," in made
+    assert "temperature=0.2 if temperature is None else temperature," in made
+    assert "temperature=0.7 if temperature is None else temperature," in made
+    assert fields(tmp_path / "out")["temperature"]["default"] is None
+
+
+def test_a_param_that_rules_alone_read_is_held_too(source: Path, tmp_path: Path) -> None:
+    text = SOURCE.replace("param", "param budget: int = 20 in 1..99\n  require max_tokens <= budget\n  param", 1)
+    made = generated(source, tmp_path / "out", text)
+    assert "RULE_0.require(budget=budget, max_tokens=max_tokens)" in made
+    assert fields(tmp_path / "out")["budget"]["target"] == "param budget"
+
+
+def test_a_param_that_may_be_left_out_is_held_where_it_is_there(source: Path, tmp_path: Path) -> None:
+    text = SOURCE.replace("param", "param least: int? = none in 1..9\n  require least == none or least < 5\n  param", 1)
+    made = generated(source, tmp_path / "out", text)
+    assert "if least is not None:\n            LEAST.require(" in made
+
+
+def test_a_param_by_the_name_of_an_open_key_brings_its_own_default(source: Path, tmp_path: Path) -> None:
+    text = SOURCE.replace("param", "param top_k: int = 5 in 0..9\n  require top_k < 8\n  param", 1)
+    assert "top_k: int = 5," in generated(source, tmp_path / "out", text)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from omnic.contract.domains import Choices, Range
-from omnic.contract.endpoints import ParamSpec, Slice, bind
+from omnic.contract.endpoints import ParamSpec, Signature, Slice, bind
 from omnic.contract.schema import request_schema
 from omnic.contract.types import parse_type
 from omnic.contract.validate import Accepted, Violation, validate
@@ -148,6 +148,34 @@ def test_a_rule_holds_for_defaults_too_and_one_about_other_fields_does_not_conce
     with pytest.raises(Violation, match="does not hold"):
         validate(chat(), {"messages": HELLO}, (parse("max_tokens <= 100"),))
     assert validate(speech(), {"input": "hello"}, (parse("max_tokens <= 100"),)).arguments == {"text": "hello"}
+
+
+def test_a_rule_over_an_input_is_held_before_any_work() -> None:
+    params = {
+        "style": ParamSpec(parse_type("text?"), None, None),
+        "level": ParamSpec(parse_type("int"), Range(0, 9), 1),
+    }
+    signature = Signature({"words": parse_type("text")}, {"speech": parse_type("audio<24kHz>")}, params)
+    slices = (Slice("method", ("speech",), ("speak",), ("words", "style", "level")),)
+    endpoint = bind("audio.speech", signature, slices=slices)
+    rules = (parse('words != "no"'), parse("style == none or style != words"), parse("10 / level > 1"))
+    assert validate(endpoint, {"input": "yes", "level": 5}, rules).arguments == {"words": "yes", "level": 5}
+    for body, says in (
+        ({"input": "no"}, 'does not hold for input = "no"'),
+        ({"input": "x" * 90, "style": "x" * 90}, "x…"),
+        ({"input": "yes", "level": 0}, "cannot be applied"),
+    ):
+        with pytest.raises(Violation, match=says) as caught:
+            validate(endpoint, body, rules)
+        assert caught.value.field
+
+
+def test_a_rule_over_the_seed_is_held_too() -> None:
+    signature = with_param("seed", ParamSpec(parse_type("seed"), Range(0, 99), 7))
+    endpoint = bind("chat.completions", signature, slices=chat().slices)
+    assert validate(endpoint, {"messages": HELLO}, (parse("seed < 50"),)).options["seed"] == 7
+    with pytest.raises(Violation, match="does not hold for seed = 60"):
+        validate(endpoint, {"messages": HELLO, "seed": 60}, (parse("seed < 50"),))
 
 
 def test_sizes_and_choices_are_read_from_text() -> None:

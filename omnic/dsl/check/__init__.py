@@ -13,6 +13,7 @@ from omnic.diagnostics import Label, Sink
 from omnic.dsl import ast
 from omnic.dsl.check.bound import Checked, Pipeline
 from omnic.dsl.check.deploy import deploys
+from omnic.dsl.check.endpoints import unserved
 from omnic.dsl.check.imports import Files, Imported, imports, visible
 from omnic.dsl.check.names import well_formed
 from omnic.dsl.check.pipeline import check_pipeline
@@ -94,7 +95,10 @@ class _Unit:
         return made if sound or used_at is None else None
 
     def unused(self) -> None:
-        """Warns of imports that no stage uses."""
+        """Warns of imports that no stage uses, and of pipelines that are neither a stage nor served."""
+        for name, (made, sound) in self._done.items():
+            if sound and name not in self._used:
+                unserved(made, self._sink)
         for one in self._imports:
             names = [name for name, (other, _) in self._visible.items() if other is one]
             if names and not self._used & set(names):

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from omnic.catalog.part import Part
-from omnic.contract.endpoints import ENDPOINTS, BindError, Knob, ParamSpec, Signature, Slice, bind, offered
+from omnic.contract.domains import within
+from omnic.contract.endpoints import ENDPOINTS, BindError, Knob, ParamSpec, Signature, Slice, bind, nearly, offered
 from omnic.contract.types import Type
 from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
-from omnic.dsl.check.bound import Edge, Given, Param, Stage, Use
+from omnic.dsl.check.bound import Edge, Given, Param, Pipeline, Stage, Use
 from omnic.expr import Name
 from omnic.source import Span
 from omnic.spelling import did_you_mean
@@ -49,12 +50,28 @@ def knobs(stage: Stage, prefix: str = "") -> Iterator[Knob]:
 
 
 def check_fields(served: Served, sink: Sink) -> None:
-    """An input cannot have the name of a field that requests have anyway."""
-    taken = {knob.field: f"`{knob.stage}.{knob.key}`" for stage in served.stages.values() for knob in knobs(stage)}
+    """An input cannot have the name of a field that requests have anyway, nor can a param that would not do for it."""
+    taken = {"seed": "the draws of all stages"}
+    open_ = [knob for stage in served.stages.values() for knob in knobs(stage)]
+    taken |= {knob.field: f"`{knob.stage}.{knob.key}`" for knob in open_}
     for given in served.inputs.values():
         if given.name in taken:
             message = f"requests have a field `{given.name}` already, for {taken[given.name]}"
             sink.error("field-taken", message, given.span, "name this otherwise")
+    for knob in open_ if served.complete else ():
+        param = served.params.get(knob.field)
+        if param is not None and knob.field != "seed" and (why := _unlike(param, knob)):
+            message = f"requests have a field `{param.name}` already, for `{knob.stage}.{knob.key}`, which takes {why}"
+            help_ = [f"`{knob.key} = {param.name}` in the stage makes them one, once the param fits it"]
+            sink.error("field-taken", message, param.span, "name this otherwise", help=help_)
+
+
+def _unlike(param: Param, knob: Knob) -> str:
+    """What a key takes that a param of its field's name does not promise to be; nothing if the param does."""
+    if param.type != knob.type:
+        return f"`{knob.type}`"
+    covered = knob.domain is None or (param.domain is not None and within(param.domain, knob.domain))
+    return "" if covered else str(knob.domain)
 
 
 def uses(serves: Sequence[ast.Serve], served: Served, name: Span, sink: Sink) -> tuple[Use, ...]:
@@ -70,6 +87,16 @@ def uses(serves: Sequence[ast.Serve], served: Served, name: Span, sink: Sink) ->
         elif (use := _use(declared, served, sink)) is not None:
             found[endpoint] = use
     return tuple(found.values())
+
+
+def unserved(pipeline: Pipeline, sink: Sink) -> None:
+    """Warns of a sound pipeline that serves nothing, without a word on it, where an endpoint nearly fits."""
+    one = Served(pipeline.inputs, pipeline.outputs, pipeline.params, pipeline.stages, pipeline.edges, True)
+    silent = not pipeline.uses and not any(isinstance(item, ast.Serve) for item in pipeline.declared.items)
+    if silent and (close := nearly(one.signature)) is not None:
+        error, endpoint = close
+        help_ = [f"write `serve {endpoint} {{ … }}` to say how it is bound"]
+        sink.warning("not-served", f"nothing is served: {error.message}", pipeline.declared.name.span, help=help_)
 
 
 def _use(declared: ast.Use, served: Served, sink: Sink) -> Use | None:

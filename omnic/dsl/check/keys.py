@@ -255,6 +255,14 @@ class _Reading:
             return self._error(
                 "wrong-value", f"`{self.key.name}` takes {describe_key(self.key)}", value, f"`{made}` is `{kind}`"
             )
+        for name in expr.names(made):
+            own = self.scope.types[name.path[0]]
+            if own is not None and own.optional and not self.key.type.optional:
+                what = f"`{self.stage.name}.{self.key.name}` needs a value, and `{name}` may be absent"
+                return self._error("may-be-absent", what, value, f"declare `{name.path[0]}` without its `?`")
+        if self.key.name == self.key.type.kind == "seed" and made != Name(("seed",)):
+            what = "stages draw with the seed of the request: `seed` takes a number, or the param `seed`"
+            return self._error("one-seed", what, value)
         return self._covered(made, value)
 
     def _kind_fits(self, kind: str) -> bool:

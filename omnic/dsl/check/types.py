@@ -55,6 +55,12 @@ def param(declared: ast.Param, sink: Sink) -> Param | None:
         hint = f"a param is {listing(SCALARS, last='or')}; declare an `input` for media"
         sink.error("bad-param", f"a param cannot be `{type_.kind}`", declared.type.span, help=[hint])
         return None
+    if name == "seed":  # of the request, which every stage draws with
+        if type_.kind not in ("int", "seed") or type_.optional:
+            what = "the seed of a request is a whole number, always there"
+            sink.error("bad-param", f"{what}: it cannot be `{type_}`", declared.type.span, "write `seed: seed`")
+            return None
+        type_ = Type("seed")
     domain = _domain(declared.domain, type_, sink) if declared.domain is not None else None
     if declared.domain is not None and domain is None:
         return None
@@ -63,7 +69,7 @@ def param(declared: ast.Param, sink: Sink) -> Param | None:
         default = value_as(declared.default, type_, f"the default of `{name}`", sink)
         if default is MISSING:
             return None
-        if domain is not None and default not in domain:
+        if domain is not None and default is not None and default not in domain:
             sink.error(
                 "default-outside-domain",
                 f"the default of `{name}` is outside its domain",

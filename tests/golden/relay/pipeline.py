@@ -60,7 +60,7 @@ class Relay(Pipeline):
                 file=build.path / "python" / "letter.py",
                 function="close",
                 inputs=("text", "sign_off"),
-                outputs=("text",),
+                outputs={"text": "text"},
             )
         )
         # relay.omni:17  stage speak = voice.synthesize
