@@ -74,7 +74,6 @@ def header(path: Path) -> tuple[Tensor, ...]:
 
 
 def shards(folder: Path) -> tuple[Path, ...]:
-<<<<<<< HEAD
     """The safetensors files of a checkpoint, sorted, under transformers' names or diffusers'. Raises CatalogError that
     names the first missing one."""
     for stem in ("model", "diffusion_pytorch_model"):
@@ -90,32 +89,15 @@ def shards(folder: Path) -> tuple[Path, ...]:
 def _listed(folder: Path, index: Path) -> tuple[Path, ...]:
     try:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError):
+        outside = next((n for n in names if Path(n).name != n), None)
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         raise _bad(index, "it holds no weight map") from None
+    if outside is not None:
+        raise _bad(index, f"`{outside}` is no file beside it")
     missing = next((n for n in names if not (folder / n).exists()), None)
     if missing is not None:
         raise CatalogError(f"{folder} lacks {missing}, which {index.name} lists", id="model-not-found")
     return tuple(folder / n for n in names)
-=======
-    """The safetensors files of a checkpoint, sorted. Raises CatalogError that names the first missing one."""
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        try:
-            names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-            outside = next((n for n in names if Path(n).name != n), None)
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-            raise _bad(index, "it holds no weight map") from None
-        if outside is not None:
-            raise _bad(index, f"`{outside}` is no file beside it")
-        missing = next((n for n in names if not (folder / n).exists()), None)
-        if missing is not None:
-            raise CatalogError(
-                f"{folder} lacks {missing}, which model.safetensors.index.json lists", id="model-not-found"
-            )
-        return tuple(folder / n for n in names)
-    single = folder / "model.safetensors"
-    return (single,) if single.exists() else ()
->>>>>>> main
 
 
 def _bad(path: Path, why: str) -> CatalogError:

@@ -147,11 +147,7 @@ class Body:
             if key == "seed" or not stage.model:
                 continue
             if isinstance(value, Open):
-<<<<<<< HEAD
-                args.append(f"{identifier(key)}={self.names.arguments[value.field]}")
-=======
-                args.append(f"{key}={self._open(value)}")
->>>>>>> main
+                args.append(f"{identifier(key)}={self._open(value)}")
             elif isinstance(value, Expr):
                 args.append(f"{identifier(key)}={py.expression(value, self.names.arguments)}")
             elif value is not None and not (stage.kind == "generate" and key in SAMPLER_KEYS):

@@ -72,19 +72,11 @@ def _view(pipeline: Pipeline, names: Names, endpoint: Endpoint, slice_: Slice, c
 
 
 def _check(argument: Argument, constant: str) -> str:
-<<<<<<< HEAD
-    """That a value lies in its domain; one that may be left out is checked where it is not."""
-    optional = argument.default == "None"
-    values = [py.quoted(argument.field), argument.name]
-    check = layout.call(f"{constant}.require", values, indent=12 if optional else 8)
-    return f"if {argument.name} is not None:\n            {check}" if optional else check
-=======
     """Holds an argument against its domain; one that may be left out, where it was given."""
     absent = argument.default == "None"
     indent = 12 if absent else 8
     check = layout.call(f"{constant}.require", [py.quoted(argument.field), argument.name], indent=indent)
     return f"if {argument.name} is not None:\n{' ' * indent}{check}" if absent else check
->>>>>>> main
 
 
 def _keyword(name: str, value: str) -> str:

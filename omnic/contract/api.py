@@ -79,6 +79,9 @@ class Api:
     unused: tuple[Unused, ...] = ()
     later: str = ""
 
+    def role(self, name: str) -> Role:
+        return next(r for r in self.roles if r.name == name)
+
     @property
     def needed(self) -> frozenset[str]:
         """The roles that no answer is without."""

@@ -81,8 +81,6 @@ def offered(signature: Signature) -> tuple[str, ...]:
     return tuple(api.name for api in ENDPOINTS.values() if fits(api))
 
 
-<<<<<<< HEAD
-=======
 def nearly(signature: Signature) -> tuple[BindError, str] | None:
     """Why the first endpoint whose kinds of input and answer a pipeline has cannot be offered, and which that is."""
     inputs, outputs = ({t.kind for t in types.values()} for types in (signature.inputs, signature.outputs))
@@ -96,12 +94,6 @@ def nearly(signature: Signature) -> tuple[BindError, str] | None:
     return None
 
 
-def _hint(name: str, names: Iterable[str]) -> str:
-    hint = did_you_mean(name, names)
-    return f"; {hint}" if hint else ""
-
-
->>>>>>> main
 def _api(name: str) -> Api:
     api = ENDPOINTS.get(name)
     if api is None:
