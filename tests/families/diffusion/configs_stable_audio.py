@@ -47,7 +47,7 @@ FIXTURES = {
         "StableAudioPipeline",
         components(False),
         license="Stability AI Community License",
-        source="class defaults of diffusers (transformer, VAE); published config of T5 base (text encoder); its "
-        "conversion script (projection, scheduler)",
+        source="class defaults of diffusers (transformer, VAE); written down, and not held against the repository: "
+        "text encoder (T5 base), projection, scheduler",
     ),
 }
