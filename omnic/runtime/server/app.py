@@ -23,7 +23,7 @@ from omnic.contract.openai import DEFAULT_VOICE
 from omnic.contract.schema import openapi
 from omnic.contract.validate import Accepted, validate
 from omnic.runtime.audio import known
-from omnic.runtime.server.body import read_json
+from omnic.runtime.server.body import held
 from omnic.runtime.server.chat import Chat
 from omnic.runtime.server.envelope import Envelope
 from omnic.runtime.server.metrics import CONTENT_TYPE, Measure
@@ -89,11 +89,14 @@ def _exit(failure: WorkerFailed) -> None:
 def _handler(service: Service, endpoint: Endpoint, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
     """From a request to its answer: the contract first, then whether it can be served now, then the work."""
 
+    def hold(body: Any) -> Accepted:
+        return validate(endpoint, body, service.content.requires)
+
     async def handle(request: Request) -> Response:
         measure = Measure(service.metrics, endpoint.name)
         try:
-            body = await read_json(request, service.settings.body_bytes, service.settings.body_seconds)
-            accepted = validate(endpoint, body, service.content.requires)
+            settings = service.settings
+            accepted = await held(request, settings.body_bytes, settings.body_seconds, hold)
             if accepted.options["model"] not in (None, service.model):
                 raise _no_model(accepted.options["model"], service.model)
             service.require_ready()

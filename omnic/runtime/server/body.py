@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
 from omnic.runtime.server.problems import Problem
 
+T = TypeVar("T")
 
-async def read_json(request: Request, limit: int, seconds: float) -> Any:
-    """Raises Problem (400, 408, 413, 415), starlette's ClientDisconnect."""
+_LONG = 1 << 16  # bytes, beyond which a body is worked on beside the event loop, so that streams go on
+
+
+async def held(request: Request, limit: int, seconds: float, hold: Callable[[Any], T]) -> T:
+    """What `hold` makes of the body of a request, which is JSON. Raises what it raises, Problem (400, 408, 413, 415),
+    starlette's ClientDisconnect."""
+    data = await _body(request, limit, seconds)
+    if len(data) > _LONG:
+        return await asyncio.to_thread(lambda: hold(_decoded(data)))
+    return hold(_decoded(data))
+
+
+async def _body(request: Request, limit: int, seconds: float) -> bytes:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, f"the body must be application/json, not {kind or 'of no type'}", "unsupported_media_type")
@@ -20,9 +33,12 @@ async def read_json(request: Request, limit: int, seconds: float) -> Any:
         raise Problem(415, "a compressed body cannot be read", "unsupported_media_type")
     try:
         async with asyncio.timeout(seconds):
-            data = await _read(request, limit)
+            return await _read(request, limit)
     except TimeoutError:
         raise Problem(408, f"the body did not come within {seconds:g} s", "body_timeout") from None
+
+
+def _decoded(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
