@@ -7,7 +7,6 @@ import hashlib
 import json
 from pathlib import Path
 from typing import Any
-from typing import Any
 
 import pytest
 
