@@ -1,7 +1,4 @@
-"""The assistant of language.md as a manifest: what `tests/golden/assistant/pipeline.py` was generated beside.
-
-`python -m tests.assistant` writes it to `tests/golden/assistant/manifest.json`.
-"""
+"""The shipped assistant as a manifest made by hand, with fewer knobs: for tests of what reads one."""
 
 from __future__ import annotations
 
@@ -112,7 +109,3 @@ def assistant(signature: Signature = SIGNATURE) -> manifest.Manifest:
         ),
         endpoints=(chat(signature), speech(signature)),
     )
-
-
-if __name__ == "__main__":
-    (GOLDEN / "manifest.json").write_bytes(manifest.dump(assistant()))

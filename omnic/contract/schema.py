@@ -73,8 +73,8 @@ def _field(field: Field) -> Json:
             schema = {"anyOf": [_type(field.type), schema]}
     if field.default is not None:
         schema["default"] = _plain(field.default)
-    if field.doc:
-        schema["description"] = field.doc
+    if described := "; ".join(filter(None, (field.doc, schema.get("description")))):
+        schema["description"] = described
     return schema
 
 

@@ -162,14 +162,14 @@ def span_of(setting: Setting | None, stage: Stage) -> Span | None:
     return setting.span if setting is not None and setting.span is not None else stage.span
 
 
-_PLACED = {key.name: key for key in COMMON_KEYS}
+_COMMON = {key.name: key for key in COMMON_KEYS}
 
 
 def settle(stage: Stage, sink: Sink, *names: str) -> Stage:
     """`stage` without the keys `names`, whose only values so far say what holds anyway. Others are refused."""
     for name in names:
         setting = get(stage.how, name)
-        refusal = setting and _PLACED[name].refusal(word(setting.value))
+        refusal = setting and _COMMON[name].refusal(word(setting.value))
         if setting is not None and refusal:
             sink.error(
                 "not-supported-yet", f"`{name}` of `{stage.name}` cannot be set yet: {refusal}", span_of(setting, stage)

@@ -7,7 +7,7 @@ class RequestError(ValueError):
     """The request cannot be served as it stands; the client can mend it.
 
     `field` is the request field at fault (None for the request as a whole), `status` the HTTP status,
-    `code` a machine-readable kebab-free word such as `context_length_exceeded`.
+    `code` a word for programs, such as `context_length_exceeded`.
     """
 
     def __init__(self, message: str, field: str | None = None, *, status: int = 400, code: str | None = None) -> None:

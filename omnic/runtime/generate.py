@@ -97,7 +97,7 @@ class Generate:
 
         async def work() -> None:
             stops = Stops(stop_strings(stop))
-            prompt = await asyncio.to_thread(self.codec.prompt, messages)
+            prompt = await asyncio.to_thread(self.codec.prompt, messages, self._prompt)
             self._require_room(len(prompt), max_tokens)
             loop = asyncio.get_running_loop()
             request = Request(
@@ -130,12 +130,6 @@ class Generate:
         return Running({"text": text, "tokens": tokens})
 
     def _require_room(self, prompt: int, max_tokens: int) -> None:
-        if prompt > self._prompt:
-            raise RequestError(
-                f"the messages are {prompt} tokens long; this pipeline takes {self._prompt}",
-                "messages",
-                code="context_length_exceeded",
-            )
         if prompt + max_tokens > self._context:
             raise RequestError(
                 f"the messages are {prompt} tokens long and `max_tokens` is {max_tokens}: together"

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 _TILE = 64  # oneDNN's blocked layouts pad to this; a weight that needs no padding keeps its exact size
-_ROWS = 32  # oneDNN's bf16 kernels give a row the same bits in any batch of up to so many
+_ROWS = 32  # oneDNN's bf16 kernels give a row the same bits in any batch of two to so many; with AMX, of one too
 
 
 class Linear:

@@ -158,7 +158,17 @@ class Process:
             fd = theirs.fileno()
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *(python, "-m", "omnic.runtime.workers", str(build), "--fd", str(fd), "--parent", str(os.getpid())),
+                    *(
+                        python,
+                        "-P",
+                        "-m",
+                        "omnic.runtime.workers",
+                        str(build),
+                        "--fd",
+                        str(fd),
+                        "--parent",
+                        str(os.getpid()),
+                    ),
                     pass_fds=(fd,),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,

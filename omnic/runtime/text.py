@@ -12,6 +12,8 @@ from omnic.runtime.errors import RequestError
 from omnic.runtime.weights import Damaged
 
 MAX_STOPS = 4
+_SLICE = 1 << 14  # characters that are counted at a time
+_AT_A_CUT = 32  # tokens that may be there for a cut alone
 _UNFINISHED = "\ufffd"  # how a decoder shows bytes that are not (yet) a character
 _MARKS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _TEMPLATE = (
@@ -49,8 +51,9 @@ class Codec:
         """For a model with random weights."""
         return cls(made_up(vocabulary), stop_ids)
 
-    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The tokens of a conversation, up to where the model answers. Raises RequestError."""
+    def prompt(self, messages: Sequence[Mapping[str, Any]], most: int | None = None) -> list[int]:
+        """The tokens of a conversation, up to where the model answers. Raises RequestError, also where there are more
+        than `most`: of a text far beyond that no more is read than it takes to tell."""
         if not messages:
             raise RequestError("`messages` is empty", "messages")
         for index, message in enumerate(messages):
@@ -65,17 +68,40 @@ class Codec:
             text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         except TemplateError as error:  # templates refuse what they were not written for, such as two turns in a row
             raise RequestError(f"the model's chat template refuses these messages: {error}", "messages") from None
-        return self.encode(text)
+        if most is None:
+            return self.encode(text)
+        if (least := self._least(text, most)) > most:
+            raise too_long(f"over {least}", most)
+        tokens = self.encode(text)
+        if len(tokens) > most:
+            raise too_long(str(len(tokens)), most)
+        return tokens
+
+    def _least(self, text: str, most: int) -> int:
+        """How many tokens a text has at least; 0 for one that is short enough to count. A cut changes few tokens."""
+        count = 0
+        for at in range(0, len(text) if len(text) > _SLICE else 0, _SLICE):
+            count += max(0, len(self.encode(text[at : at + _SLICE])) - _AT_A_CUT)
+            if count > most:
+                break
+        return count
 
     def encode(self, text: str) -> list[int]:
         """The tokens of text that has its special tokens written in it."""
-        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
+        # of a batch, since for a single text tokenizers keeps all other threads of Python waiting
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, special ones left out."""
         text: str = self._backend.decode(ids, skip_special_tokens=True)
         return text
+
+
+def too_long(tokens: str, most: int) -> RequestError:
+    """What a prompt of so many tokens gets."""
+    what = f"the messages are {tokens} tokens long; this pipeline takes {most}"
+    return RequestError(what, "messages", code="context_length_exceeded")
 
 
 def made_up(vocabulary: int) -> Any:

@@ -86,6 +86,28 @@ def test_a_fresh_build_verifies(source: Path, tmp_path: Path) -> None:
     lock.verify(tmp_path / "out")
 
 
+def test_check_and_plan_read_no_weight_and_a_build_reads_them_once(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, read = source.parent / "weights/model.safetensors", []
+
+    def digest(file: Any, algorithm: str) -> Any:
+        read.append(Path(file.name))
+        return real(file, algorithm)
+
+    real = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", digest)
+    sink = Sink()
+    front = driver.front(source, sink)
+    assert front is not None
+    assert driver.plan(front, sink) is not None
+    assert read == []
+    build(source, tmp_path / "one")
+    build(source, tmp_path / "two")
+    lock.verify(tmp_path / "two")
+    assert read.count(weights) == 1
+
+
 def test_a_build_names_the_digest_of_the_file_as_it_lies(source: Path, tmp_path: Path) -> None:
     """Also where its lines end in CRLF, behind a byte order mark."""
     source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes().replace(b"\n", b"\r\n"))

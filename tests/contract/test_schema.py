@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from omnic.contract.domains import Range
-from omnic.contract.endpoints import ParamSpec
+from omnic.contract.endpoints import ParamSpec, bind
 from omnic.contract.openapi import openapi, openapi_json
 from omnic.contract.schema import request_schema
 from omnic.contract.types import parse_type
-from omnic.expr import parse
+from omnic.expr import Size, parse
 from tests.assistant import assistant, chat, speech, with_param
 
 
@@ -29,6 +29,13 @@ def test_a_range_that_changes_in_the_source_changes_the_schema() -> None:
     narrow = assistant(with_param("max_tokens", ParamSpec(parse_type("int"), Range(1, 64), 32)))
     found = properties(openapi(narrow), "/v1/chat/completions")
     assert (found["max_tokens"]["maximum"], found["max_completion_tokens"]["maximum"]) == (64, 64)
+
+
+def test_a_range_of_sizes_is_told_beside_what_the_field_is() -> None:
+    sizes = ParamSpec(parse_type("size"), Range(Size(256, 256), Size(1024, 1024)), Size(512, 512), "how large")
+    endpoint = bind("audio.speech", with_param("size", sizes), {}, "speak.text")
+    found = request_schema(endpoint)["properties"]["size"]
+    assert (found["description"], found["default"]) == ("how large; in 256x256..1024x1024", "512x512")
 
 
 def test_nested_fields_are_nested() -> None:

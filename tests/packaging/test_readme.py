@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -52,6 +53,13 @@ def test_the_files_that_the_architecture_names_are_there() -> None:
     named = re.findall(r"`([\w/.]+/[\w.]*)`", text)
     assert len(named) > 8
     assert [name for name in named if not (ROOT / "omnic" / name).exists()] == []
+
+
+def test_every_route_is_in_the_page_on_serving() -> None:
+    page = (ROOT / "docs/serving.md").read_text()
+    routes = json.loads((ROOT / "tests/golden/assistant/openapi.json").read_text())["paths"]
+    for path in (*routes, "/openapi.json", "/docs"):
+        assert re.search(rf"`(GET|POST) {re.escape(path)}`", page), path
 
 
 def test_every_command_is_in_the_command_reference() -> None:

@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from omnic.contract.openai import CHAT_FORMATS, SPEECH_FORMATS
+from omnic.contract.schema import openapi
 from omnic.runtime import audio
 from omnic.runtime.audio import FORMATS, Encoder, Resampler, encode, quicken, to_int16
 from omnic.runtime.errors import RequestError
+from tests.assistant import assistant
 
 RATE = 24_000
 COMPRESSED = ["mp3", "opus", "aac", "flac"]
@@ -198,3 +201,10 @@ def test_quickened_sound_is_shorter_at_the_same_pitch(factor: float) -> None:
 
 def test_no_sound_is_not_quickened() -> None:
     assert len(quicken(np.zeros(0, np.float32), RATE, 2.0)) == 0
+
+
+def test_the_formats_of_the_api_are_those_that_can_be_made() -> None:
+    assert {*SPEECH_FORMATS, *CHAT_FORMATS} == set(FORMATS)
+    offered = openapi(assistant())["paths"]["/v1/audio/speech"]["post"]["responses"]["200"]["content"]
+    made = {FORMATS[name].content_type.partition(";")[0] for name in SPEECH_FORMATS}
+    assert set(offered) == made | {"text/event-stream"}

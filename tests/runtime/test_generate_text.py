@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,32 @@ def test_what_a_template_refuses_is_the_requests_fault() -> None:
 def test_content_that_is_no_text_is_refused_by_name() -> None:
     with pytest.raises(RequestError, match=r"messages\[1\]\.content"):
         CODEC.prompt([*said("Hello"), {"role": "user", "content": [{"type": "image_url"}]}])
+
+
+def test_of_a_text_far_too_long_no_more_is_read_than_it_takes_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, encode = [], CODEC.encode
+    monkeypatch.setattr(CODEC, "encode", lambda text: read.append(len(text)) or encode(text))
+    with pytest.raises(RequestError, match=r"are over \d+ tokens long; this pipeline takes 2000") as caught:
+        CODEC.prompt(said("word " * 400_000), 2000)
+    assert (caught.value.field, caught.value.code) == ("messages", "context_length_exceeded")
+    assert sum(read) < 50_000
+
+
+@pytest.mark.parametrize("text", ["word " * 9000, "a" * 60_000, "é" * 30_000, "\n" * 40_000])
+def test_a_long_text_that_fits_is_taken_and_one_token_more_is_not(text: str) -> None:
+    tokens = CODEC.prompt(said(f"say {text} now"))
+    assert CODEC.prompt(said(f"say {text} now"), len(tokens)) == tokens
+    with pytest.raises(RequestError, match=f"this pipeline takes {len(tokens) - 1}"):
+        CODEC.prompt(said(f"say {text} now"), len(tokens) - 1)
+
+
+def test_other_threads_go_on_while_a_long_text_is_read() -> None:
+    reading, turns = threading.Thread(target=CODEC.encode, args=("word " * 200_000,)), 0
+    reading.start()
+    while reading.is_alive():
+        time.sleep(0.001)
+        turns += 1
+    assert turns > 20
 
 
 def test_a_directory_without_a_tokenizer_or_template_is_named(tmp_path: Path) -> None:

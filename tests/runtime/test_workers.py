@@ -95,6 +95,18 @@ def test_a_request_gives_pieces_in_order_and_one_end(tmp_path: Path) -> None:
     trial(build(tmp_path), work)
 
 
+def test_files_where_the_server_was_started_are_no_libraries_of_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "http.py").write_text("raise SystemExit(5)\n")
+    monkeypatch.chdir(tmp_path)
+
+    async def work(supervisor: Supervisor) -> None:
+        assert await said(chat(supervisor, "one two")) == "one two"
+
+    trial(build(tmp_path), work)
+
+
 def test_sound_comes_as_arrays(tmp_path: Path) -> None:
     async def work(supervisor: Supervisor) -> None:
         call = supervisor.submit("audio_speech_speech", {"text": "abc"})

@@ -101,6 +101,21 @@ def test_a_body_that_is_too_large_is_413_before_it_is_read(server: Server, decla
     error_of(response, 413)
 
 
+@pytest.mark.parametrize("body", [{"k" * 500_000: 1}, {"voice": "v" * 500_000}, {"model": "m" * 500_000}])
+def test_an_error_quotes_no_more_of_a_request_than_it_takes(server: Server, body: dict[str, Any]) -> None:
+    response = server.post(SPEECH, {"input": "x"} | body)
+    error = error_of(response, 404 if "model" in body else 400)
+    assert len(response.content) < 2000
+    assert error["param"]
+
+
+def test_a_path_is_a_line_of_the_log_and_no_more(server: Server) -> None:
+    server.get("/v1/models/x%0A%1B[31mforged%E2%80%A8")
+    assert server.line(r"GET (\S+) 404")
+    line = server.line(r"GET /v1/models/x(\S*) 404")
+    assert line[1] == "%0A%1B[31mforged%E2%80%A8"
+
+
 def test_an_unknown_path_is_404(server: Server) -> None:
     assert error_of(server.get("/v1/nothing"), 404)["message"] == "there is no /v1/nothing"
 

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -18,11 +19,11 @@ from starlette.responses import Response
 from omnic import manifest
 from omnic.contract.endpoints import ENDPOINTS, Endpoint
 from omnic.contract.openapi import openapi
-from omnic.contract.validate import validate
+from omnic.contract.validate import Accepted, validate
 from omnic.contract.visual import PICTURES_PATH
 from omnic.runtime.server import answers, pictures
 from omnic.runtime.server.answers import Answer
-from omnic.runtime.server.body import read_body
+from omnic.runtime.server.body import held
 from omnic.runtime.server.envelope import Envelope
 from omnic.runtime.server.facts import add_facts
 from omnic.runtime.server.metrics import Measure
@@ -119,13 +120,15 @@ def _handler(service: Service, endpoint: Endpoint, answer: Answer, *, queued: bo
     One that is `queued` waits in a line of its own.
     """
 
+    def hold(body: Any) -> Accepted:
+        return validate(endpoint, body, service.content.requires)
+
     async def handle(request: Request) -> Response:
         measure = Measure(service.metrics, endpoint.name)
         files = ExitStack()  # of the request
         response: Response | None = None
         try:
-            body = await read_body(request, endpoint, service.settings, files)
-            accepted = validate(endpoint, body, service.content.requires)
+            accepted = await held(request, endpoint, service.settings, files, hold)
             if accepted.options["model"] not in (None, service.model):
                 raise no_model(accepted.options["model"], service.model)
             await pictures.look(endpoint, accepted, service.reading)

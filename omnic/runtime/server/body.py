@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.datastructures import UploadFile
@@ -21,12 +21,31 @@ from omnic.runtime.server.settings import Settings
 JSON, FORM = "application/json", "multipart/form-data"
 _PARTS = 64  # fields, and files, that a form may have
 
+T = TypeVar("T")
 
-async def read_body(request: Request, endpoint: Endpoint, settings: Settings, files: ExitStack) -> Any:
-    """The body in the form that the contract takes. Its files have no name on disk; `files` closes them.
+_LONG = 1 << 16  # bytes, beyond which a body is worked on beside the event loop, so that streams go on
 
-    Raises Problem (400, 408, 413, 415), Violation, starlette's ClientDisconnect.
+
+async def held(
+    request: Request, endpoint: Endpoint, settings: Settings, files: ExitStack, hold: Callable[[Any], T]
+) -> T:
+    """What `hold` makes of the body, in the form that the contract takes. Files of a form have no name on disk; `files`
+    closes them.
+
+    Raises what `hold` raises, Problem (400, 408, 413, 415), Violation, starlette's ClientDisconnect.
     """
+    body = await _body(request, endpoint, settings, files)
+    if not isinstance(body, bytes):
+        return hold(body_of(endpoint, body))
+    if len(body) > _LONG:
+        return await asyncio.to_thread(lambda: hold(_decoded(body)))
+    return hold(_decoded(body))
+
+
+async def _body(
+    request: Request, endpoint: Endpoint, settings: Settings, files: ExitStack
+) -> bytes | list[tuple[str, str | Upload]]:
+    """JSON as it came, or the parts of a form."""
     forms = ENDPOINTS[endpoint.name].forms
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in forms:
@@ -40,10 +59,13 @@ async def read_body(request: Request, endpoint: Endpoint, settings: Settings, fi
     try:
         async with asyncio.timeout(seconds):
             if kind == FORM:
-                return body_of(endpoint, await _parts(request, limit, files))
-            data = b"".join([chunk async for chunk in _limited(request, limit)])
+                return await _parts(request, limit, files)
+            return b"".join([chunk async for chunk in _limited(request, limit)])
     except TimeoutError:
         raise Problem(408, f"the body did not come within {seconds:g} s", "body_timeout") from None
+
+
+def _decoded(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -25,7 +25,8 @@ Event = tuple[int, Piece | Finished]
 
 
 class Chat:
-    """One accepted request. `seeds` has one seed an answer; None where the pipeline pins its own."""
+    """One accepted request: `n` answers to it. Where a method takes a seed, answer i runs with seed + i; None where
+    the pipeline pins its own."""
 
     def __init__(self, service: Service, endpoint: Endpoint, accepted: Accepted, measure: Measure) -> None:
         self._service, self._endpoint, self._accepted, self._measure = service, endpoint, accepted, measure

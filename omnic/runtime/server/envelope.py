@@ -48,4 +48,6 @@ class Envelope:
                 await problem_of(error).response()(scope, receive, tagged)
         finally:
             seconds = time.monotonic() - began
-            log.info("%s %s %s %.3fs %s", scope["method"], scope["path"], status or "gone", seconds, id)
+            # as it was sent: decoded, it may hold what a line of a log must not
+            path = scope["raw_path"].decode("ascii", "backslashreplace")
+            log.info("%s %s %s %.3fs %s", scope["method"], path, status or "gone", seconds, id)

@@ -28,7 +28,7 @@ class Problem(Exception):
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.message, self.code, self.param = status, message, code, param
+        self.status, self.message, self.code, self.param = status, _cut(message, 1000), code, param and _cut(param, 100)
         self.headers = headers or {}
 
     @property
@@ -44,6 +44,11 @@ class Problem(Exception):
 
     def response(self) -> JSONResponse:
         return JSONResponse(self.body, self.status, self.headers)
+
+
+def _cut(text: str, most: int) -> str:
+    """`text`, which may quote the request, within what a client should get back of it."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _type(status: int) -> str:

@@ -79,7 +79,7 @@ FIXTURES = {
         "LTX2Pipeline",
         components(False),
         license="LTX-2 Community License",
-        source="class defaults of diffusers, with the sizes that its conversion script has of LTX-2.0; written down, and "
-        "not held against the repository: scheduler, kind of positions, text encoder (Gemma 3 12 B)",
+        source="class defaults of diffusers, with the sizes that its conversion script has of LTX-2.0; written down, "
+        "and not held against the repository: scheduler, kind of positions, text encoder (Gemma 3 12 B)",
     ),
 }
