@@ -20,6 +20,7 @@ FAMILIES = {
     # class of the pipeline in model_index.json: the family that knows it
     "Flux2KleinPipeline": "flux2",
     "Flux2Pipeline": "flux2",
+    "HunyuanVideo15Pipeline": "hunyuan_video15",
     "FluxPipeline": "flux",
     "LTX2Pipeline": "ltx2",
     "Lumina2Pipeline": "lumina2",
@@ -106,9 +107,8 @@ def _component(folder: Path, name: str, library: str, kind: str, where: str) -> 
     if broken:
         raise CatalogError(f"{where}/{name} lacks {broken[0]}: its link points nowhere", help="fetch it again",
                            id="model-not-found")  # fmt: skip
-    config = next(
-        (read_json(folder / n) for n in ("config.json", "scheduler_config.json") if (folder / n).exists()), {}
-    )
+    names = ("config.json", "scheduler_config.json", "guider_config.json")
+    config = next((read_json(folder / n) for n in names if (folder / n).exists()), {})
     weights = shards(folder)
     if not weights and (folder / "config.json").exists() and library != "scheduler":
         raise CatalogError(f"{where}/{name} has no weights in safetensors", id="model-not-found")

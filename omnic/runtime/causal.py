@@ -1,82 +1,124 @@
-"""Causal video VAEs of diffusers (Wan, Qwen-Image), a frame of latents at a time: what a convolution over time has to
-remember of the frames before is state of one request, and so the frames come out as if all were decoded together."""
+"""Causal video decoders, a frame of latents at a time: what a layer over time has to remember of the frames before is
+state of one request, and so frames come out as if all were decoded together. Also in tiles, without seams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from omnic.expr import Size
 
-_REMEMBERED = 2  # frames before, of kernels of three
+
+class Memory:
+    """What the layers of one request remember between frames: a place each, taken in the order they run.
+
+    diffusers' own layers (Wan, Qwen-Image) are handed `places` and `at` as they are.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.places: list[Any] = [None] * sum(isinstance(layer, nn.Conv3d) for layer in module.modules())
+        self.at = [0]
+        self.first = True  # no frame has been decoded
+
+    def exchange(self, make: Callable[[Any], Any]) -> Any:
+        """What the place of the layer that runs held; it holds from now on what `make` makes of that."""
+        place = self.at[0]
+        held = self.places[place]
+        self.places[place] = make(held)
+        self.at[0] += 1
+        return held
+
+    def frame(self) -> Memory:
+        """Itself, before the layers run for another frame."""
+        self.at[0] = 0
+        return self
+
+    def done(self) -> None:
+        self.first = False
+
+    def forget(self) -> None:
+        self.places.clear()
+
+
+class Layers(Protocol):
+    """A causal decoder. Each of its functions takes one frame of latents, or what layers before have made of it.
+
+    `head` looks at the whole picture (it has attention); a block sees what convolutions reach: `reach[i]` places
+    beyond what is wanted of it, in places of what it is given, and `reach[-1]` is that of `tail`. Where `doubles`,
+    a block makes twice as many rows and columns. `scale` is pixels a row of latents; `later` how many frames each
+    frame of latents after the first stands for.
+    """
+
+    module: nn.Module
+    blocks: Sequence[nn.Module]
+    doubles: tuple[bool, ...]
+    reach: tuple[int, ...]
+    scale: int
+    later: int
+
+    def head(self, z: Tensor, memory: Memory) -> Tensor:
+        """[1, C, 1, h, w] -> [1, D, 1, h, w]."""
+        ...
+
+    def block(self, index: int, x: Tensor, memory: Memory) -> Tensor: ...
+
+    def tail(self, x: Tensor, memory: Memory) -> Tensor:
+        """-> [1, 3, n, H, W] in -1..1: n is 1 for the first frame, then `later`."""
+        ...
+
+
+def reach_of(blocks: Sequence[tuple[int, int, bool]]) -> tuple[int, ...]:
+    """`Layers.reach`. Of each block, how many places its convolutions reach before rows and columns are doubled and
+    after, and whether they are."""
+    reach = [1]  # the last convolution
+    for before, after, doubles in reversed(blocks):
+        beyond = reach[0] + after
+        reach.insert(0, before + (-(-beyond // 2) if doubles else beyond))
+    return tuple(reach)
 
 
 class Decoding:
     """A decode in work."""
 
-    def __init__(self, vae: Any, config: Mapping[str, Any]) -> None:
-        self._vae, self._patch = vae, _patch(config)
-        self._state = _blank(vae.decoder)
-        self._begun = False
+    def __init__(self, layers: Layers) -> None:
+        self._layers, self._memory = layers, Memory(layers.module)
 
     def frame(self, z: Tensor) -> Tensor:
-        """The next frame of latents [1, C, 1, h, w] -> frames [1, 3, n, H, W] in -1..1: n is 1 at first, and then as
-        many as the VAE takes together."""
-        x = self._vae.post_quant_conv(z)
-        made = self._vae.decoder(x, feat_cache=self._state, feat_idx=[0], **_first(self._vae, not self._begun))
-        self._begun = True
-        return _shown(made, self._patch)
-
-
-class Encoding:
-    """An encode in work."""
-
-    def __init__(self, vae: Any, config: Mapping[str, Any]) -> None:
-        self._vae, self._patch = vae, _patch(config)
-        self._state = _blank(vae.encoder)
-
-    def frames(self, x: Tensor) -> Tensor:
-        """The next frames [1, 3, n, H, W] in -1..1, one at first and then as many as the VAE takes together -> the
-        middle of what it makes of them, a frame of latents [1, C, 1, h, w]."""
-        if self._patch > 1:
-            x = _patches().patchify(x, self._patch)
-        found = self._vae.encoder(x, feat_cache=self._state, feat_idx=[0])
-        middle: Tensor = self._vae.quant_conv(found).chunk(2, 1)[0]
-        return middle
-
-
-# --- in tiles ---------------------------------------------------------------------------------------------------------
+        """The next frame of latents [1, C, 1, h, w] -> frames [1, 3, n, H, W] in -1..1."""
+        memory = self._memory.frame()
+        x = self._layers.head(z, memory)
+        for index in range(len(self._layers.blocks)):
+            x = self._layers.block(index, x, memory)
+        made = self._layers.tail(x, memory)
+        memory.done()
+        return made
 
 
 class Tiling:
     """A decode in work whose last layers, which take most of the memory, see a part of the picture at a time.
 
-    The first layers, which look everywhere (attention), see the whole. Each of the others sees beyond its tile what
-    its convolutions reach, so that tiles fit without blending: they differ from the whole by rounding alone.
+    Each sees beyond its tile as far as its layers reach, so that tiles fit without blending: they differ from the
+    whole by rounding alone.
     """
 
-    def __init__(self, vae: Any, config: Mapping[str, Any], shape: tuple[int, int], tile: Size) -> None:
+    def __init__(self, layers: Layers, shape: tuple[int, int], tile: Size) -> None:
         """`shape` is height and width of the latents, `tile` a size in pixels."""
-        self._vae = vae
-        self._state = _blank(vae.decoder)
-        self.scale = 2 ** sum(_up(block) is not None for block in vae.decoder.up_blocks) * _patch(config)
+        self._layers, self._memory = layers, Memory(layers.module)
         rows, columns = (
-            _spans(length, max(1, side // self.scale))
+            _spans(length, max(1, side // layers.scale))
             for length, side in zip(shape, (tile.height, tile.width), strict=True)
         )
-        self.tiles = tuple(_Tile(vae, config, (row, column), shape) for row in rows for column in columns)
+        self.tiles = tuple(Tile(layers, (row, column), shape) for row in rows for column in columns)
 
     def features(self, z: Tensor) -> Tensor:
-        """What the first layers make of the next frame of latents [1, C, 1, h, w], for `frame` of every tile."""
-        decoder, at = self._vae.decoder, [0]
-        x = _convolved(decoder.conv_in, self._vae.post_quant_conv(z), self._state, at)
-        found: Tensor = decoder.mid_block(x, feat_cache=self._state, feat_idx=at)
-        return found
+        """What the first layers make of the next frame of latents [1, C, 1, h, w], for `Tile.frame` of every tile."""
+        made = self._layers.head(z, self._memory.frame())
+        self._memory.done()
+        return made
 
     def frame(self, z: Tensor) -> Tensor:
         """As `Decoding.frame`."""
@@ -85,9 +127,9 @@ class Tiling:
         for tile in self.tiles:
             part = tile.frame(features)
             if whole is None:
-                size = [length * self.scale for length in features.shape[3:]]
+                size = [length * self._layers.scale for length in features.shape[3:]]
                 whole = part.new_empty(*part.shape[:3], *size)
-            whole[(..., *tile.where(self.scale))] = part
+            whole[(..., *tile.where)] = part
         assert whole is not None, "there are tiles"
         return whole
 
@@ -109,40 +151,38 @@ class _Span:
         return slice(self.begin - other.begin, self.end - other.begin)
 
 
-class _Tile:
+class Tile:
     """The last layers of a decode, for one tile."""
 
-    def __init__(self, vae: Any, config: Mapping[str, Any], spans: tuple[_Span, _Span], shape: tuple[int, int]) -> None:
+    def __init__(self, layers: Layers, spans: tuple[_Span, _Span], shape: tuple[int, int]) -> None:
         """`spans` are its rows and columns of the latents, of `shape` in all."""
-        self._decoder, self._patch, self._spans, self._shape = vae.decoder, _patch(config), spans, shape
-        self._vae = vae
-        self._state = _blank(vae.decoder)
-        self._reach = tuple(_reach(vae.decoder))
-        self._begun = False
+        self._layers, self._spans, self._shape = layers, spans, shape
+        self._memory = Memory(layers.module)
+
+    @property
+    def where(self) -> tuple[slice, slice]:
+        """Its place in the picture."""
+        rows, columns = (span.times(self._layers.scale) for span in self._spans)
+        return slice(rows.begin, rows.end), slice(columns.begin, columns.end)
 
     def forget(self) -> None:
         """Lets go of what it remembers: there are no more frames."""
-        self._state.clear()
-
-    def where(self, scale: int) -> tuple[slice, slice]:
-        """Its place in the picture, `scale` times as large as the latents."""
-        rows, columns = (span.times(scale) for span in self._spans)
-        return slice(rows.begin, rows.end), slice(columns.begin, columns.end)
+        self._memory.forget()
 
     def frame(self, features: Tensor) -> Tensor:
         """`Tiling.features` -> its part [1, 3, n, rows, columns] of the next frames, in -1..1."""
-        x, factor, at = features, 1, [0]
+        layers, memory, x, factor = self._layers, self._memory.frame(), features, 1
         seen = tuple(_Span(0, length) for length in self._shape)
-        for block, reach in zip(self._decoder.up_blocks, self._reach, strict=False):
-            x, seen = self._cut(x, seen, reach, factor)
-            x = block(x, feat_cache=self._state, feat_idx=at, **_first(self._vae, not self._begun))
-            if _up(block) is not None:
+        for index, doubles in enumerate(layers.doubles):
+            x, seen = self._cut(x, seen, layers.reach[index], factor)
+            x = layers.block(index, x, memory)
+            if doubles:
                 factor, seen = 2 * factor, tuple(span.times(2) for span in seen)
-        x, seen = self._cut(x, seen, self._reach[-1], factor)
-        x = self._decoder.nonlinearity(self._decoder.norm_out(x))
-        x = _convolved(self._decoder.conv_out, x, self._state, at)
-        self._begun = True
-        return _shown(self._cut(x, seen, 0, factor)[0], self._patch)
+        x, seen = self._cut(x, seen, layers.reach[-1], factor)
+        x = layers.tail(x, memory)
+        memory.done()
+        grown = layers.scale // factor  # of a decoder whose tail makes patches of its places
+        return self._cut(x, tuple(span.times(grown) for span in seen), 0, layers.scale)[0]
 
     def _cut(self, x: Tensor, seen: tuple[_Span, ...], reach: int, factor: int) -> tuple[Tensor, tuple[_Span, ...]]:
         """What is needed of x, which is of the spans `seen` of a picture `factor` times as large as the latents."""
@@ -154,66 +194,8 @@ class _Tile:
         return x[..., rows, columns], wanted
 
 
-def _reach(decoder: Any) -> Iterator[int]:
-    """How far beyond its tile each block must see, and the layer after them, in places of what it is given."""
-    reach = [1]  # the last convolution
-    for block in reversed(decoder.up_blocks):
-        beyond = reach[0]
-        if _up(block) is not None:
-            beyond = (beyond + 1 + 1) // 2  # a convolution on twice as many places
-        reach.insert(0, beyond + 2 * len(block.resnets))
-    yield from reach
-
-
-def _up(block: Any) -> Any:
-    """The layer of a block that doubles height and width, or None."""
-    ups = getattr(block, "upsamplers", None)
-    return ups[0] if ups else getattr(block, "upsampler", None)
-
-
 def _spans(length: int, most: int) -> list[_Span]:
     """`length` in as few spans of at most `most` as it takes, as even as can be."""
     count = -(-length // most)
     ends = [length * i // count for i in range(count + 1)]
     return [_Span(a, b) for a, b in pairwise(ends)]
-
-
-# --- what both share --------------------------------------------------------------------------------------------------
-
-
-def _blank(module: nn.Module) -> list[Any]:
-    """The state of a module before its first frame: a place for each of its convolutions over time."""
-    return [None] * sum(isinstance(layer, nn.Conv3d) for layer in module.modules())
-
-
-def _first(vae: Any, first: bool) -> dict[str, bool]:
-    """What the decoder's parts have to be told of the first frame. Qwen-Image's are not."""
-    return {"first_chunk": first} if type(vae).__name__ == "AutoencoderKLWan" else {}
-
-
-def _convolved(layer: Any, x: Tensor, state: list[Any], at: list[int]) -> Tensor:
-    """A causal convolution with the state at place `at[0]`, which moves on."""
-    before = state[at[0]]
-    kept = x[:, :, -_REMEMBERED:].clone()
-    if kept.shape[2] < _REMEMBERED and before is not None:
-        kept = torch.cat([before[:, :, -1:], kept], 2)
-    made: Tensor = layer(x, before)
-    state[at[0]] = kept
-    at[0] += 1
-    return made
-
-
-def _patch(config: Mapping[str, Any]) -> int:
-    return int(config.get("patch_size") or 1)
-
-
-def _patches() -> Any:
-    from diffusers.models.autoencoders import autoencoder_kl_wan
-
-    return autoencoder_kl_wan
-
-
-def _shown(x: Tensor, patch: int) -> Tensor:
-    if patch > 1:
-        x = _patches().unpatchify(x, patch)
-    return x.clamp(-1.0, 1.0)

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from omnic.expr import Size
-from omnic.runtime.causal import Decoding, Encoding, Tiling
+from omnic.runtime.causal import Decoding, Layers, Tiling
+from omnic.runtime.causal_hunyuan import HunyuanLayers
+from omnic.runtime.causal_wan import Encoding, WanLayers
 from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Latents
 from omnic.runtime.latents import restored, standardised
@@ -22,7 +24,7 @@ _DECODES = ("decoder.", "post_quant_conv.")
 
 
 class VideoVae:
-    """A causal video VAE (Wan, Qwen-Image), whose latents are standardised by mean and deviation of each channel."""
+    """A causal video VAE (Wan, Qwen-Image, HunyuanVideo 1.5), whose latents are scaled by its config."""
 
     def __init__(self, components: Components, name: str = "vae") -> None:
         self._components, self._name = components, name
@@ -53,8 +55,14 @@ class _Vae:
 
     def decode(self, latents: Tensor) -> Tensor:
         """[1, C, F, h, w] -> [1, 3, frames, H, W] in -1..1."""
-        decoding = Decoding(self._vae, self._config)
+        decoding = Decoding(self.layers())
         return torch.cat([decoding.frame(z) for z in self._restored(latents)], 2)
+
+    def layers(self) -> Layers:
+        """Of its decoder."""
+        hunyuan = type(self._vae).__name__ == "AutoencoderKLHunyuanVideo15"
+        made: Layers = (HunyuanLayers if hunyuan else WanLayers)(self._vae, self._config)
+        return made
 
     def _restored(self, latents: Tensor) -> tuple[Tensor, ...]:
         """Each frame as the VAE made it."""
@@ -103,14 +111,14 @@ class VideoDecoder(_Vae):
         tile: Size | None = ask.settings.get("tile")
         height, width = latents.values.shape[3:]
         if tile is not None:
-            tiling = Tiling(self._vae, self._config, (height, width), tile)
+            tiling = Tiling(self.layers(), (height, width), tile)
             if len(tiling.tiles) > 1:
                 return tiling
-        return Decoding(self._vae, self._config)
+        return Decoding(self.layers())
 
     def _by_tile(self, work: Tiling, latents: Tensor) -> Iterator[Mapping[str, Any]]:
         """All frames of a tile before the next: what is remembered between frames is then a tile's alone."""
-        features = []
+        features: list[Tensor] = []
         for z in self._restored(latents):
             features.append(work.features(z))
             yield {}
@@ -120,18 +128,14 @@ class VideoDecoder(_Vae):
             for one in features:
                 part = to_frames(tile.frame(one))
                 if video is None:
-                    height, width = (length * work.scale for length in one.shape[3:])
-                    later = self._later()
-                    video = np.empty((1 + later * (len(features) - 1), height, width, 3), np.uint8)
-                video[(slice(at, at + len(part)), *tile.where(work.scale))] = part
+                    layers = self.layers()
+                    height, width = (length * layers.scale for length in one.shape[3:])
+                    video = np.empty((1 + layers.later * (len(features) - 1), height, width, 3), np.uint8)
+                video[(slice(at, at + len(part)), *tile.where)] = part
                 at += len(part)
                 yield {}
             tile.forget()
         yield {"video": video}
-
-    def _later(self) -> int:
-        """Frames that each frame of latents after the first stands for."""
-        return int(2 ** sum(self._config["temperal_downsample"]))
 
 
 class PictureEncoder(_Vae):

@@ -95,6 +95,7 @@ SHIPPED = (
         (441,),
         sound="sound",
     ),
+    filming("hunyuan_video15", "HunyuanVideo15", "hunyuan_video15", "hunyuan_video15", negative="blue"),
     filming("wan22_t2v", "Wan22T2v", "wan", "wan", negative="blue"),
     filming("wan22_i2v", "Wan22I2v", "wan", "wan_i2v", picture=PICTURE),
     filming("wan22_ti2v", "Wan22Ti2v", "wan", "wan_ti2v", picture=PICTURE),

@@ -48,7 +48,7 @@ class Pair:
             return tokenizer(held.kind)
         if held.kind == "Qwen2VLProcessor":  # the half of it that needs no torchvision
             return Qwen2VLImageProcessorPil()
-        if held.kind.endswith("Scheduler"):
+        if not held.tensors:  # a scheduler, a guider
             import diffusers
 
             return getattr(diffusers, held.kind).from_config(held.config)

@@ -22,16 +22,27 @@ from tests.live import Peak
 KINDS: dict[str, dict[str, Any]] = {
     "2.1": {"base_dim": 24},
     "2.2": _VAE_22 | {"base_dim": 20, "decoder_base_dim": 32},
+    "hunyuan": {"block_out_channels": (16, 32, 64, 128, 128)},
 }
 FRAMES = 3  # of latents
 
 
 @pytest.fixture(scope="module", params=list(KINDS))
 def vae(request: pytest.FixtureRequest) -> Any:
-    from diffusers import AutoencoderKLWan
+    import diffusers
 
     torch.manual_seed(0)
-    return AutoencoderKLWan(**KINDS[request.param]).eval().requires_grad_(False)
+    kind = diffusers.AutoencoderKLHunyuanVideo15 if request.param == "hunyuan" else diffusers.AutoencoderKLWan
+    return kind(**KINDS[request.param]).eval().requires_grad_(False)
+
+
+def scale_of(vae: Any) -> int:
+    """Pixels a row of latents."""
+    return int(vae.config.get("scale_factor_spatial") or vae.config.spatial_compression_ratio)
+
+
+def channels_of(vae: Any) -> int:
+    return int(vae.config.get("z_dim") or vae.config.latent_channels)
 
 
 def planned(part: Part, side: int, *, chunked: bool = False, tile: int = 4096) -> float:
@@ -48,7 +59,7 @@ def index(vae: Any) -> Index:
 def decoded(vae: Any, cells: int, *, chunked: bool = False, tile: Size | None = None) -> int:
     """Bytes at the peak of a decode of `cells` x `cells` latents. What numpy holds of whole videos counts, too."""
     decoder = VideoDecoder(vae, dict(vae.config))
-    latents = Latents(torch.randn(1, vae.config.z_dim, FRAMES, cells, cells))
+    latents = Latents(torch.randn(1, channels_of(vae), FRAMES, cells, cells))
     settings = {} if tile is None else {"tile": tile}
     with torch.inference_mode(), Peak() as peak:
         if chunked:
@@ -63,21 +74,23 @@ def decoded(vae: Any, cells: int, *, chunked: bool = False, tile: Size | None = 
 
 @pytest.mark.parametrize("chunked", [True, False], ids=["chunks", "whole"])
 def test_a_decode(vae: Any, chunked: bool) -> None:
-    scale = vae.config.scale_factor_spatial
-    part = video.decode(index(vae), d.latents(vae.config.z_dim, 4, scale, scale), 16)
+    scale = scale_of(vae)
+    part = video.decode(index(vae), d.latents(channels_of(vae), 4, scale, scale), 16)
     measured, said = decoded(vae, 8, chunked=chunked), planned(part, 8 * scale, chunked=chunked)
     assert measured <= said <= 1.1 * measured
 
 
 def test_whole_tiles_one_after_the_other_take_less(vae: Any) -> None:
-    scale = vae.config.scale_factor_spatial
-    assert decoded(vae, 12, tile=Size(3 * scale, 12 * scale)) < 0.75 * decoded(vae, 12)
+    cells = 96 // scale_of(vae)
+    assert decoded(vae, cells, tile=Size(32, 96)) < 0.8 * decoded(vae, cells)
 
 
 @pytest.mark.parametrize("followed", [True, False], ids=["video", "picture"])
 def test_a_first_frame(vae: Any, followed: bool) -> None:
-    scale = vae.config.scale_factor_spatial
-    part = video.first_frame(index(vae), d.latents(vae.config.z_dim, 4, scale, scale), (), followed=followed)
+    if "z_dim" not in vae.config:
+        pytest.skip("omnic begins no video of this family with a picture")
+    scale = scale_of(vae)
+    part = video.first_frame(index(vae), d.latents(channels_of(vae), 4, scale, scale), (), followed=followed)
     size, picture = Size(8 * scale, 8 * scale), np.zeros((8 * scale, 8 * scale, 3), np.uint8)
     with torch.inference_mode(), Peak() as peak:
         work = FirstFrame(vae, dict(vae.config), followed)
