@@ -24,6 +24,7 @@ pipeline pair {
   messages -> second.messages
   first.text -> a
   second.text -> b
+  serve chat.completions { text = a }
 }
 """
 
