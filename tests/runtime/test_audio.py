@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from omnic.contract.openai import CHAT_FORMATS, SPEECH_FORMATS
-from omnic.contract.schema import openapi
+from omnic.contract.openapi import openapi
 from omnic.runtime import audio
 from omnic.runtime.audio import FORMATS, Encoder, Resampler, encode, quicken, to_int16
 from omnic.runtime.errors import RequestError
