@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from omnic.catalog import diffusion as d
+from omnic.catalog import video
 from omnic.catalog.diffusers import Index
 from omnic.catalog.part import Part, Port
 from omnic.contract.types import Type
@@ -27,7 +28,7 @@ def made(index: Index, *, edits: bool) -> tuple[Part, ...]:
     inner = int(transformer.config["num_attention_heads"]) * int(transformer.config["attention_head_dim"])
     patches = f"size_high / {(2 * scale) ** 2}"
     size = d.size(Size(1024, 1024), 2 * scale)
-    pixels = 3 * int(vae.config["base_dim"])
+    pixels = video.held(vae)
     unused = ("lm_head.",) if edits else ("visual.", "model.visual.", "lm_head.")
     condition = Port("condition", Type("embeds", (width,)), origin=index.where)
     given = Port("reference" if edits else "latents", latents, required=edits, origin=index.where)
@@ -53,6 +54,8 @@ def made(index: Index, *, edits: bool) -> tuple[Part, ...]:
             latent_bytes=f"4 * batch * {4 * channels} * {patches}",
             caches=d.caches(f"({widest})", _TOKENS, inner, first_block=0.1),
         ),
-        d.vae_decode(index, latents, d.image(index), activation=f"size_high * {2 * pixels}"),
-        d.vae_encode(index, latents, () if edits else (size,), activation=f"{area} * {2 * pixels}"),
+        video.picture(index, latents),
+        d.vae_encode(
+            index, latents, () if edits else (size,), activation=f"{area} * {pixels.picture * pixels.encoder_width}"
+        ),
     )

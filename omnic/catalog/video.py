@@ -18,11 +18,13 @@ _SMALLEST, _LARGEST = Size(256, 256), Size(4096, 4096)
 class Held:
     """Elements a pixel that a causal VAE holds at its peak, in multiples of its channels where it works on whole pixels
     (fewer, where it takes pixels in patches): `width` and `encoder_width`. Decoding, what it remembers of the frames
-    before, and what it works on besides; encoding a picture, and the video that begins with it. Measured."""
+    before, and what it works on besides, or all of it for one picture; encoding a picture, and the video that begins
+    with it. Measured."""
 
     width: int
     remembered: int
     work: int
+    still: int
     encoder_width: int = 0
     picture: int = 0
     video: int = 0
@@ -32,12 +34,12 @@ def held(vae: Component) -> Held:
     """Of Wan's two versions, of Qwen-Image and of HunyuanVideo 1.5."""
     config = vae.config
     if "block_out_channels" in config:
-        return Held(int(config["block_out_channels"][0]), 28, 31)
+        return Held(int(config["block_out_channels"][0]), 28, 31, 38)
     patch, encoder = int(config.get("patch_size") or 1) ** 2, int(config["base_dim"])
     width, encoder_width = -(-int(config.get("decoder_base_dim") or encoder) // patch), -(-encoder // patch)
     if config.get("is_residual"):
-        return Held(width, 28, 57, encoder_width, 14, 53)
-    return Held(width, 25, 28, encoder_width, 11, 40)
+        return Held(width, 28, 57, 23, encoder_width, 14, 53)
+    return Held(width, 25, 28, 19, encoder_width, 11, 40)
 
 
 # A tile sees beyond its border, all of them together less than as if they had `_MARGIN` times their pixels.
@@ -68,6 +70,13 @@ def first_frame(index: Index, latents: Type, keys: tuple[Key, ...], *, followed:
     vae = held(index["vae"])
     of = vae.video if followed else vae.picture
     return d.vae_encode(index, latents, keys, activation=f"size_high * {of * vae.encoder_width}")
+
+
+def picture(index: Index, latents: Type) -> Part:
+    """Latents of one frame to a picture, by a causal VAE."""
+    vae = held(index["vae"])
+    activation = f"{vae.width} * ({vae.still} * {_TILE} + (tile_high < size_high) * size_high / 16)"
+    return d.vae_decode(index, latents, d.image(index), activation, keys=(tile(),))
 
 
 def tile() -> Key:

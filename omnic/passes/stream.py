@@ -73,7 +73,11 @@ class StreamPass(Pass):
             context.sink.error("not-supported-yet", "omnic cannot run edges on a condition yet", condition.span)
         if pinned is None:
             mode = _unpinned(gives, takes)
-            how = decide(how, "stream", mode, _why(mode, gives, takes, channel))
+            if channel.type.kind == "latents" and "chunk" in gives and "chunk" in takes:
+                mode, one = "chunk", Call("chunk", (Literal(1),))
+                how = decide(how, "stream", one, "the finest both ends share: a frame of latents at a time")
+            else:
+                how = decide(how, "stream", mode, _why(mode, gives, takes, channel))
         else:
             mode = stream_mode(pinned.value)[0]
             if mode not in gives or mode not in takes:

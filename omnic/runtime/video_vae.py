@@ -64,17 +64,27 @@ class _Vae:
         made: Layers = (HunyuanLayers if hunyuan else WanLayers)(self._vae, self._config)
         return made
 
+    def _begun(self, ask: Ask, latents: Latents) -> Decoding | Tiling:
+        tile: Size | None = ask.settings.get("tile")
+        height, width = latents.values.shape[3:]
+        if tile is not None:
+            tiling = Tiling(self.layers(), (height, width), tile)
+            if len(tiling.tiles) > 1:
+                return tiling
+        return Decoding(self.layers())
+
     def _restored(self, latents: Tensor) -> tuple[Tensor, ...]:
         """Each frame as the VAE made it."""
         return torch.split(restored(latents.to(self._dtype), self._config), 1, 2)
 
 
 class PictureDecoder(_Vae):
-    """Satisfies `diffusion.Transform`."""
+    """Satisfies `diffusion.Transform`. Pictures larger than the setting `tile` are decoded in tiles."""
 
     def run(self, ask: Ask) -> Mapping[str, Any]:
         latents: Latents = ask.inputs["latents"]
-        return {"image": to_pixels(self.decode(latents.values)[0, :, 0])}
+        (z,) = self._restored(latents.values)
+        return {"image": to_pixels(self._begun(ask, latents).frame(z)[0, :, 0])}
 
 
 class VideoDecoder(_Vae):
@@ -106,15 +116,6 @@ class VideoDecoder(_Vae):
             return {"video": np.concatenate([to_frames(work.frame(z)) for z in self._restored(latents.values)])}
 
         return push
-
-    def _begun(self, ask: Ask, latents: Latents) -> Decoding | Tiling:
-        tile: Size | None = ask.settings.get("tile")
-        height, width = latents.values.shape[3:]
-        if tile is not None:
-            tiling = Tiling(self.layers(), (height, width), tile)
-            if len(tiling.tiles) > 1:
-                return tiling
-        return Decoding(self.layers())
 
     def _by_tile(self, work: Tiling, latents: Tensor) -> Iterator[Mapping[str, Any]]:
         """All frames of a tile before the next: what is remembered between frames is then a tile's alone."""

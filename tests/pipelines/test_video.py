@@ -63,7 +63,7 @@ def test_frames_come_as_they_are_decoded(streamed: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edge", "sizes"), [("{ stream = whole }", [9]), ("{ stream = chunk(4), first = [1, 2] }", [1, 8])]
+    ("edge", "sizes"), [("{ stream = whole }", [9]), ("", [1, 4, 4]), ("{ stream = chunk(4), first = [1, 2] }", [1, 8])]
 )
 def test_the_frames_are_the_same_however_they_come(
     streamed: list[Any], edge: str, sizes: list[int], tmp_path: Path

@@ -11,6 +11,7 @@ from diffusers import QwenImageImg2ImgPipeline
 from PIL import Image
 
 from omnic.expr import Size
+from omnic.runtime.diffusion import Latents
 from omnic.runtime.errors import RequestError
 from tests.families.diffusion.configs_qwen_image import FIXTURES
 from tests.families.diffusion.parity import Pair, generator
@@ -85,3 +86,12 @@ def test_one_step_is_enough(pair: Pair) -> None:
     """diffusers divides 0 by 0 here: the only sigma is both the first and the one that is stretched to the end."""
     (found,) = pair.finished(job(pair, "a cat", 0, Size(32, 32), 1, 4.0))
     assert bool(pair.decoded(found["latents"]).isfinite().all())
+
+
+def test_tiles_show_no_seams(pair: Pair) -> None:
+    latents = Latents(torch.randn(1, 4, 1, 12, 10, generator=generator(0)))
+    whole, tiled = (
+        pair.run("vae_decode", {"latents": latents}, tile=tile)["image"] for tile in (Size(4096, 4096), Size(24, 16))
+    )
+    assert whole.shape == (48, 40, 3)
+    assert abs(tiled.astype(int) - whole.astype(int)).max() <= 1

@@ -15,7 +15,7 @@ from omnic.catalog.part import Part
 from omnic.expr import Size, evaluate
 from omnic.runtime.chunks import Chunks
 from omnic.runtime.diffusion import Ask, Latents
-from omnic.runtime.video_vae import FirstFrame, VideoDecoder
+from omnic.runtime.video_vae import FirstFrame, PictureDecoder, VideoDecoder
 from tests.families.diffusion.configs_wan import _VAE_22
 from tests.live import Peak
 
@@ -78,6 +78,15 @@ def test_a_decode(vae: Any, chunked: bool) -> None:
     part = video.decode(index(vae), d.latents(channels_of(vae), 4, scale, scale), 16)
     measured, said = decoded(vae, 8, chunked=chunked), planned(part, 8 * scale, chunked=chunked)
     assert measured <= said <= 1.1 * measured
+
+
+def test_a_picture(vae: Any) -> None:
+    scale, channels = scale_of(vae), channels_of(vae)
+    part = video.picture(index(vae), d.latents(channels, scale, scale))
+    decoder = PictureDecoder(vae, dict(vae.config))
+    with torch.inference_mode(), Peak() as peak:
+        decoder.run(Ask(0, {"latents": Latents(torch.randn(1, channels, 1, 128 // scale, 128 // scale))}, {}))
+    assert peak.bytes <= planned(part, 128) <= 1.25 * peak.bytes
 
 
 def test_whole_tiles_one_after_the_other_take_less(vae: Any) -> None:
