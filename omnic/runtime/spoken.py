@@ -70,6 +70,8 @@ class Spoken:
         self._labels: list[list[str]] = []  # what stands in each bracket that is open
         self._escaped = False
         self._quote = ""  # the quote that is open in a tag
+        self._spaced = False  # a blank stands in the tag
+        self._depth = 0  # how many brackets are open in an address
         self._cell = self._filled = False  # a cell ended; the line has said something
 
     def push(self, text: str) -> str:
@@ -193,7 +195,7 @@ class Spoken:
 
     def _after_label(self, char: str) -> None:
         if char in "([":
-            self._held, self._read = [char], self._address
+            self._held, self._read, self._depth = [char], self._address, 1
             return
         self._end_label(as_written=True)
         self._read = self._inline
@@ -206,7 +208,8 @@ class Spoken:
             return
         self._held.append(char)
         opening = self._held[0]
-        if self._held.count(opening) != self._held.count(")" if opening == "(" else "]"):
+        self._depth += (char == opening) - (char == (")" if opening == "(" else "]"))
+        if self._depth:
             return
         link = _ADDRESS.fullmatch("".join(self._held)) is not None
         self._end_label(as_written=not link)
@@ -230,21 +233,22 @@ class Spoken:
             self._say(f"[{label}")
 
     def _tag(self, char: str) -> None:
-        tag = "".join(self._held)
-        if char == ">" and tag and not self._quote:
-            self._end_tag(tag)
+        if char == ">" and self._held and not self._quote:
+            self._end_tag("".join(self._held))
             return
-        opens = char.isalpha() or char in "/!?" if not tag else True
-        prose = char in ".,;!?()" and not self._quote and any(map(str.isspace, tag))
-        if not opens or prose or char in "<\n" or len(tag) > _LONGEST:
+        self._spaced = bool(self._held) and self._spaced
+        opens = bool(self._held) or char.isalpha() or char in "/!?"
+        prose = char in ".,;!?()" and not self._quote and self._spaced
+        if not opens or prose or char in "<\n" or len(self._held) > _LONGEST:
             self._quote = ""
             self._show("<")
             self._give_back(char)
             return
         self._held.append(char)
+        self._spaced = self._spaced or char.isspace()
         if char in "\"'":
             self._quote = "" if self._quote == char else self._quote or char
-        if tag + char == "!--":
+        if self._held == ["!", "-", "-"]:
             self._held, self._read = [], self._comment
 
     def _end_tag(self, tag: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -10,12 +11,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import psutil
 import pytest
 
-from omnic.runtime.server.main import main
+from omnic.runtime.server.main import _watch, main
+from omnic.runtime.workers import State
 from tests.server.conftest import Make
 from tests.server.running import Server, ask, words
 
@@ -216,3 +219,21 @@ def test_the_app_runs_in_a_plain_uvicorn_too(build: Make) -> None:
         process.terminate()
         process.wait(10)
     assert not psutil.pid_exists(worker.pid)
+
+
+def test_a_server_that_stops_does_not_say_that_it_loads(capsys: pytest.CaptureFixture[str]) -> None:
+    async def life() -> None:
+        supervisor = SimpleNamespace(state=State.loading, loading={"think": (5, 10)})
+        service = SimpleNamespace(supervisor=supervisor, model="assistant")
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            watching = asyncio.create_task(_watch(service, None, listener, []))
+            for state in (State.loading, State.ready, State.stopped):
+                supervisor.state = state
+                await asyncio.sleep(0.3)
+            watching.cancel()
+
+    asyncio.run(life())
+    said = [line.partition(", ")[2] or line for line in capsys.readouterr().err.splitlines()]
+    assert said[:2] == ["loading", "omnic: loading think: 50 %"]
+    assert said[2].startswith("ready after")
+    assert len(said) == 3

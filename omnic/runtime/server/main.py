@@ -230,7 +230,7 @@ async def _watch(service: Service, stopping: _Stopping, listener: socket.socket,
         state = service.supervisor.state
         if state is State.ready and not ready:
             print(f"omnic: {service.model} on {where}, ready after {time.monotonic() - began:.1f} s", file=sys.stderr)
-        elif state is not State.ready:
+        elif state in (State.loading, State.restarting):
             if ready:
                 began, said = time.monotonic(), -1
             loading = service.supervisor.loading
