@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from omnic.expr import Quantity
+from omnic.expr import Call, Literal, Quantity
 from omnic.ir.edges import STREAM_MODES, TEXT_CUTS, stream_mode
 from omnic.ir.pipeline import Channel, Pipeline, Stage, get
 from omnic.passes.base import Context, Pass, decide
