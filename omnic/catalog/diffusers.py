@@ -18,6 +18,7 @@ from omnic.contract.files import File
 
 FAMILIES = {
     # class of the pipeline in model_index.json: the family that knows it
+    "CogVideoXPipeline": "cogvideox",
     "Flux2KleinPipeline": "flux2",
     "Flux2Pipeline": "flux2",
     "HunyuanVideo15Pipeline": "hunyuan_video15",

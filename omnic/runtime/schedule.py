@@ -43,7 +43,10 @@ class Schedule:
             self._scheduler.set_begin_index(0)
         self.timesteps: Tensor = self._scheduler.timesteps
         self._asked = steps
-        self._takes_generator = "generator" in inspect.signature(self._scheduler.step).parameters
+        taken = inspect.signature(self._scheduler.step).parameters
+        self._takes_generator = "generator" in taken
+        self._takes_clean = "old_pred_original_sample" in taken  # CogVideoX's solver, which leaves its state to others
+        self._clean: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.timesteps)
@@ -87,7 +90,15 @@ class Schedule:
     def advance(self, step: int, prediction: Tensor, x: Tensor, generator: Generator) -> Tensor:
         """x after a step, from the model's prediction of the same shape. Steps are taken in order, each once."""
         more = {"generator": generator} if self._takes_generator else {}
-        advanced: Tensor = self._scheduler.step(prediction, self.timesteps[step], x, **more, return_dict=False)[0]
+        if self._takes_clean:
+            before = self.timesteps[step - 1] if step else None
+            found = self._scheduler.step(
+                prediction, self._clean, self.timesteps[step], before, x, **more, return_dict=False
+            )
+            self._clean = found[1]
+        else:
+            found = self._scheduler.step(prediction, self.timesteps[step], x, **more, return_dict=False)
+        advanced: Tensor = found[0]
         return advanced
 
 
