@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -216,7 +218,9 @@ class Process:
 
     def kill(self) -> None:
         if self.process.returncode is None:
-            self.process.kill()
+            with suppress(ProcessLookupError):
+                # not Process.kill: it polls first, and would take the status of one that has died from asyncio
+                os.kill(self.pid, signal.SIGKILL)
 
     async def run(self, patience: Patience) -> str:
         """Serves the socket until the worker is gone; returns why, in one line. Every call has ended then."""
