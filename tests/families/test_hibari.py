@@ -117,6 +117,17 @@ def test_products_are_read_as_products() -> None:
     assert hibari.pronounceable("3 * 4 and 2*3 but a*b") == "3 × 4 and 2 × 3 but a*b"
 
 
+def test_what_is_longer_than_a_word_is_read_in_parts() -> None:
+    assert hibari.pronounceable("a" * 50) == "a" * 50  # letters alone are one word, whatever their number
+    assert hibari.pronounceable("well-kept " * 20) == "well-kept " * 20
+    compound = "state-of-the-art-" * 4 + "end"
+    assert hibari.pronounceable(compound).split() == [compound[:40], compound[40:]]  # behind a hyphen
+    for text in ("/" * 4096, "a@" * 2048, "1a" * 2048, "%A.B." * 800):
+        parts = hibari.pronounceable(text).split()
+        assert max(map(len, parts)) <= 40
+        assert "".join(parts) == text
+
+
 def test_a_very_long_phrase_is_spoken_in_parts_the_network_takes(voice: hibari.Voice) -> None:
     words = " ".join(["wonderful"] * 120)
     assert 60 < len(say(voice, words)) / voice.rate_hz < 180

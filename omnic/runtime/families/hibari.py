@@ -20,6 +20,8 @@ BUNDLED = "heart"  # the one voice in the package; hibari would download any oth
 LONGEST = 400  # phonemes that the network is given at once
 _SILENT = frozenset(" ;:,.!?—…\"'“”‘’()[]ˈˌ")
 _LONG_NUMBER = re.compile(r"\d[\d,.]{15,}")  # beyond the number words that hibari has
+_WORD = 40  # characters
+_RUN = re.compile(rf"\S{{{_WORD + 1},}}")
 _TIMES = re.compile(r"(?<=\d) ?\* ?(?=\d)")
 
 
@@ -72,10 +74,23 @@ class Voice:
 
 
 def pronounceable(text: str) -> str:
-    """`text` as hibari can read it: digits of any script as 0 to 9, numbers too long for words digit by digit."""
+    """`text` as hibari can read it: digits of any script as 0 to 9, numbers too long for words digit by digit, what is
+    longer than any word in parts."""
     digits = (str(unicodedata.digit(c)) if c.isdigit() and not c.isascii() and c not in "²³" else c for c in text)
     text = _LONG_NUMBER.sub(lambda number: " ".join(filter(str.isdigit, number[0])), "".join(digits))
-    return _TIMES.sub(" × ", text)
+    return _RUN.sub(lambda run: " ".join(_parts(run[0])), _TIMES.sub(" × ", text))
+
+
+def _parts(run: str) -> list[str]:
+    """A run of characters in parts of at most _WORD, cut behind signs where there are any. One of letters alone is a
+    word, which hibari reads at once; for others it tries all ways to part them, which takes the cube of their length.
+    """
+    parts = []
+    while len(run) > _WORD and not run.isalpha():
+        at = next((i for i in range(_WORD, 0, -1) if not run[i - 1].isalnum()), _WORD)
+        parts.append(run[:at])
+        run = run[at:]
+    return [*parts, run]
 
 
 def split(phonemes: str) -> list[str]:
