@@ -70,6 +70,28 @@ def test_what_is_at_work_is_finished_and_what_comes_is_not_taken(build: Make) ->
         assert server.ended() == 0
 
 
+def test_clients_that_are_stuck_do_not_hold_up_the_end(build: Make) -> None:
+    with Server(build(step_seconds=0.001), "--drain", "1") as server:
+        server.ready()
+        address = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
+        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
+        body = json.dumps(ask(words(5000), stream=True, max_tokens=1024, n=16))
+        with socket.socket() as half, socket.socket() as deaf, socket.socket() as idle:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            for client, said in (
+                (half, f"{head}1000\r\n\r\n{{"),
+                (deaf, f"{head}{len(body)}\r\n\r\n{body}"),
+                (idle, "GET /"),
+            ):
+                client.connect(address)
+                client.sendall(said.encode())
+            time.sleep(0.3)
+            began = time.monotonic()
+            server.process.terminate()
+            assert server.ended() == 0
+            assert time.monotonic() - began < 3
+
+
 def test_at_the_deadline_the_rest_is_told_and_let_go(build: Make) -> None:
     with Server(build(step_seconds=0.05), "--drain", "0.5", "--running", "2") as server:
         worker = server.ready().worker

@@ -171,7 +171,7 @@ async def _run(app: FastAPI, listener: socket.socket, failures: list[WorkerFaile
     drain = service.settings.drain_seconds
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="on", server_header=False,
-        timeout_graceful_shutdown=int(drain + GRACE_SECONDS) + 1,
+        timeout_graceful_shutdown=math.ceil(drain + GRACE_SECONDS),
     )  # fmt: skip
     server = _Server(config)
     stopping = _Stopping(service, server)
