@@ -229,7 +229,7 @@ def load(spec: str) -> Target:
         return cpu()
     if spec.endswith(".json") or "/" in spec:
         return read(Path(spec))
-    match = re.fullmatch(r"(?:gpu:)?([A-Za-z0-9-]+)\s*(?:\*\s*(\d+))?", spec)
+    match = re.fullmatch(r"(?:gpu:)?([A-Za-z0-9-]+)\s*(?:\*\s*([0-9]+))?", spec)
     if match is None:
         raise TargetError(f"`{spec}` is not a target", "write cpu, gpu:h200*2, or the path of a JSON file")
     return gpu(match[1].lower(), count=int(match[2] or 1))

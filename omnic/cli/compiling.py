@@ -95,7 +95,7 @@ def opt(
       omnic opt pipelines/assistant.omni -p 'place{reserve=0.1}' --print-after all
     """
     from omnic.ir.text import dump
-    from omnic.passes import DEFAULT, parse_spec
+    from omnic.passes import DEFAULT, PassBroken, parse_spec
 
     try:
         chosen = DEFAULT if passes is None else parse_spec(passes)
@@ -104,7 +104,13 @@ def opt(
     names = [step.name for step in chosen]
     if print_after is not None and print_after not in ("all", *names):
         raise Refusal(f"--print-after {print_after}: the passes that run are {', '.join(names) or 'none'}")
-    planned = planned_of(file, deploy, target, tuple(set or ()), passes=chosen, print_after=print_after)
+    try:
+        planned = planned_of(file, deploy, target, tuple(set or ()), passes=chosen, print_after=print_after)
+    except PassBroken as error:
+        if passes is None:
+            raise
+        order = ", ".join(step.name for step in DEFAULT)
+        raise Refusal(f"{error}; the passes it stands on have not run: all of them, in order, are {order}", 1) from None
     print(dump(planned.pipeline).rstrip("\n"))
 
 

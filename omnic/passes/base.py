@@ -200,6 +200,12 @@ def parse_specs(text: str, known: Mapping[str, type[Pass]], later: Mapping[str, 
     return tuple(found)
 
 
+def require_share(name: str, reserve: float) -> None:
+    """Raises ValueError unless the option `reserve` of pass `name` is a part of a device."""
+    if not 0 <= reserve < 1:
+        raise ValueError(f"option `reserve` of pass `{name}` is a share from 0 and below 1, not {reserve}")
+
+
 def _options(reader: Reader, of: type[Pass]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     types = {f.name: type(f.default) for f in fields(of)}
@@ -215,6 +221,8 @@ def _options(reader: Reader, of: type[Pass]) -> dict[str, Any]:
             value = float(value)
         if type(value) is not types[name]:
             raise ValueError(f"option `{name}` of pass `{of.name}` is a {types[name].__name__}, not `{token.text}`")
+        if name in options:
+            raise ValueError(f"option `{name}` of pass `{of.name}` is set twice")
         options[name] = value
         if not reader.take(","):
             reader.expect("}")

@@ -11,7 +11,7 @@ from omnic.diagnostics import Label
 from omnic.expr import Binary, Call, Expr, Literal, Name, Quantity
 from omnic.ir import pipeline as ir
 from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
-from omnic.passes.base import Context, Pass
+from omnic.passes.base import Context, Pass, require_share
 from omnic.passes.fit import changes
 from omnic.passes.memory import (
     PROCESS_BYTES,
@@ -37,6 +37,9 @@ class BudgetPass(Pass):
 
     name: ClassVar[str] = "budget"
     reserve: float = 0.05
+
+    def __post_init__(self) -> None:
+        require_share(self.name, self.reserve)
 
     def run(self, pipeline: Pipeline, context: Context) -> Pipeline:
         limits = dict(_memory_limits(pipeline, context))

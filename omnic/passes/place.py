@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from omnic.ir.pipeline import Pipeline, Setting, Stage, get
-from omnic.passes.base import Context, Pass, decide, settle, span_of, without
+from omnic.passes.base import Context, Pass, decide, require_share, settle, span_of, without
 from omnic.passes.memory import activation_bytes, free_bytes, kv_bytes, weight_bytes
 from omnic.target import Target
 
@@ -34,6 +34,9 @@ class PlacePass(Pass):
 
     name: ClassVar[str] = "place"
     reserve: float = 0.05
+
+    def __post_init__(self) -> None:
+        require_share(self.name, self.reserve)
 
     def run(self, pipeline: Pipeline, context: Context) -> Pipeline:
         if context.target.hosts > 1:

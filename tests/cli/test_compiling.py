@@ -90,6 +90,13 @@ def test_opt_runs_what_it_is_told(small: Path, omnic: Omnic) -> None:
     assert "slots" not in sliced
 
 
+def test_opt_says_which_passes_others_stand_on(small: Path, omnic: Omnic) -> None:
+    done = omnic("opt", small, "-p", "place", "--set", "think.precision=fp32")
+    assert done.status == 1
+    assert done.err.startswith("omnic: after pass `place`: ")
+    assert done.err.endswith("all of them, in order, are slice, stream, quantize, batch, place, move, budget\n")
+
+
 def test_opt_prints_after_each_pass(small: Path, omnic: Omnic) -> None:
     out = omnic("opt", small, "-p", "slice,stream", "--print-after", "all").out
     assert [line for line in out.splitlines() if line.startswith("// after")] == ["// after slice", "// after stream"]

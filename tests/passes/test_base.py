@@ -26,7 +26,7 @@ def test_the_default_order():
 def test_a_spec_names_passes_and_their_options():
     assert parse_spec("slice,place{reserve=0.1}") == (SlicePass(), PlacePass(reserve=0.1))
     assert parse_spec("batch{slots=4, chunk=32}") == (BatchPass(slots=4, chunk=32),)
-    assert parse_spec("place{reserve=1}") == (PlacePass(reserve=1.0),)
+    assert parse_spec("place{reserve=0}") == (PlacePass(reserve=0.0),)
     assert parse_spec("") == ()
 
 
@@ -40,6 +40,9 @@ def test_a_spec_names_passes_and_their_options():
         ("slice{x=1}", "pass `slice` has no option `x`; it has none"),
         ("place{reserve=big}", "option `reserve` of pass `place` is a float, not `big`"),
         ("batch{slots=0.5}", "option `slots` of pass `batch` is a int, not `0.5`"),
+        ("place{reserve=1}", "option `reserve` of pass `place` is a share from 0 and below 1, not 1.0"),
+        ("budget{reserve=1e999}", "option `reserve` of pass `budget` is a share from 0 and below 1, not inf"),
+        ("place{reserve=0.1, reserve=0.2}", "option `reserve` of pass `place` is set twice"),
         ("place{reserve=0.1", "expected"),
         ("slice place", "expected the end"),
     ],

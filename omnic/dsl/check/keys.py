@@ -177,7 +177,8 @@ class _Reading:
         domain = self.key.domain
         if isinstance(domain, Range) and isinstance(domain.low, Quantity):
             return self._quantity(value, domain)
-        if value.value is None and self.key.default is None and self.key.type.kind != "json" and not self.key.required:
+        open_ = self.key.default is None and self.key.type.kind != "json" and not self.key.required
+        if value.value is None and open_ and not self.common:
             return None
         if isinstance(self.key.default, tuple) and isinstance(value.value, str):
             return (value.value,)
