@@ -37,7 +37,7 @@ def run(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader left; nothing is left to say
         return 1
     except OSError as error:
-        if error.errno in _OF_THE_MACHINE:
+        if error.errno in _OF_THE_MACHINE or error.filename:
             return _say(f"{error.filename or 'output'}: {(error.strerror or str(error)).lower()}")
         raise
     except Exception as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from omnic import __version__
 from omnic.diagnostics import Sink
-from omnic.source import Source, decode
+from omnic.source import Source, decode, load
 
 if TYPE_CHECKING:
     from omnic import manifest
@@ -59,7 +59,7 @@ def front(
     from omnic.dsl.lower import lower
     from omnic.dsl.parse import parse
 
-    source = Source(str(path), decode(path.read_bytes()))
+    source = Source(str(path), decode(load(path)))
     file = parse(source, sink)
     checked = file and check(file, base=path.parent, resolve=resolve, sink=sink)
     if checked is None or sink.has_errors:
@@ -107,17 +107,35 @@ def build(
     planned = plan(seen, sink) if seen else None
     if planned is None:
         return None
-    before = locks.read(out) if (out / locks.FILE).exists() else None
     lock, content = emit(planned, versions or Versions.here(planned))
-    if locked:
-        if before is None:
-            raise Stale(f"{out} has no {locks.FILE} to hold to; build once without --locked")
-        if drift := locks.difference(before, lock):
-            raise Stale(f"{out}: {drift}; build without --locked to take it up")
     local = locks.local(path.resolve())
-    unchanged = before == lock and all((out / n).exists() for n in (*content, locks.LOCAL_FILE))
-    files.put({**content, locks.FILE: lock.dump(), locks.LOCAL_FILE: local}, out, before.outputs if before else {})
+    with files.alone(out):
+        before = _before(out, locked)
+        if before is not None and locked and (drift := locks.difference(before, lock)):
+            raise Stale(f"{out}: {drift}; build without --locked to take it up")
+        unchanged = before == lock and all((out / n).exists() for n in (*content, locks.LOCAL_FILE))
+        files.put({**content, locks.FILE: lock.dump(), locks.LOCAL_FILE: local}, out, before.outputs if before else {})
     return BuildResult(out, planned, lock, changed=not unchanged)
+
+
+def _before(out: Path, locked: bool) -> Lock | None:
+    """The lock of an earlier build in `out`, if there is one. Raises Stale with `locked` if there is none to hold to,
+    Occupied without if it cannot be read."""
+    from omnic.codegen.files import Occupied
+    from omnic.runtime import lock as locks
+    from omnic.runtime.errors import Stale
+
+    if not (out / locks.FILE).exists():
+        if locked:
+            raise Stale(f"{out} has no {locks.FILE} to hold to; build once without --locked")
+        return None
+    try:
+        return locks.read(out)
+    except Stale as error:
+        if locked:
+            raise
+        what = f"what in {out} is of an earlier build cannot be told"
+        raise Occupied(f"{str(error).removesuffix(': build again')}, so {what}: remove it") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +184,7 @@ def emit(planned: Planned, versions: Versions) -> tuple[Lock, dict[str, bytes]]:
         "plan.md": plan_markdown(planned.pipeline, planned.context).encode(),
     }
     for file, name in python_files(planned.pipeline).items():
-        out[f"python/{name}"] = (source.parent / file).read_bytes()
+        out[f"python/{name}"] = load(source.parent / file)
     lock = locks.Lock(
         omnic=versions.omnic,
         target=planned.pipeline.target,

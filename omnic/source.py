@@ -3,7 +3,25 @@
 from __future__ import annotations
 
 import bisect
+import errno
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
+
+MOST_BYTES = 16 << 20  # of a file of source: no such file is longer, but a device may be
+
+
+def load(path: Path) -> bytes:
+    """The content of a file of source. Raises OSError, also for one that is longer than any source."""
+    with path.open("rb") as file:
+        return within(file.read(MOST_BYTES + 1), str(path))
+
+
+def within(data: bytes, name: str) -> bytes:
+    """`data`, read from `name`. Raises OSError if it is longer than any source."""
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), name)
+    return data
 
 
 def decode(data: bytes) -> str:

@@ -64,6 +64,8 @@ def python_part(
     file = base / path
     if file.suffix != ".py":
         raise _bad(f"{path} is not a `.py` file")
+    if file.exists() and not file.is_file():
+        raise _bad(f"{path} is no file to read")
     inputs, outputs = tuple(inputs), tuple(outputs)
     try:
         module = ast.parse(file.read_bytes(), str(path))

@@ -219,7 +219,7 @@ def built(
 
     sink = Sink()
     path = _readable(file)
-    out = out or Path("build") / path.stem
+    out = Path(os.path.normpath(out or Path("build") / path.stem))  # `gone/../there` is `there`
     try:
         result = driver.build(path, out, sink, deploy=deploy, target=target, sets=sets, locked=locked)
     except (Stale, Occupied) as error:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from omnic.cli.refusal import Refusal
-from omnic.source import Source, decode
+from omnic.source import MOST_BYTES, Source, decode, load, within
 
 STDIN = "-"
 
@@ -21,7 +21,10 @@ def read_source(name: str) -> Source:
 
 def read_text(name: str) -> str:
     """The UTF-8 text of a file, or of standard input for `-`; line endings as they are. Raises Refusal."""
-    data = sys.stdin.buffer.read() if name == STDIN else read_bytes(name)
+    try:
+        data = within(sys.stdin.buffer.read(MOST_BYTES + 1), "<stdin>") if name == STDIN else load(Path(name))
+    except OSError as error:
+        raise Refusal(f"cannot read {name}: {_reason(error)}") from None
     try:
         return decode(data)
     except UnicodeDecodeError as error:

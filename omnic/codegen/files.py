@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 Files = dict[str, bytes]
@@ -16,18 +18,25 @@ Files = dict[str, bytes]
 LOCKS = ("omnic.lock", "engines.lock")  # ours in every build, and in nobody's digests
 
 
-@dataclass(frozen=True, slots=True)
 class Occupied(Exception):
-    """The output directory holds something that a build must not touch; `reason` says what."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
+    """The output directory holds something that a build must not touch; the message says what."""
 
 
 def digests(files: Files) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Keeps other builds from writing what lies beside `out`, and it, for as long."""
+    parent = out.resolve().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    held = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def put(files: Files, out: Path, generated_before: dict[str, str]) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import threading
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +25,7 @@ from omnic.runtime.errors import Stale
 
 VERSION = 1
 FILE, LOCAL_FILE = "omnic.lock", "engines.lock"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "onnxruntime")  # what answers depend on
 
 
@@ -148,19 +151,22 @@ def packages(models: tuple[Model, ...]) -> tuple[str, ...]:
 
 def digest(path: Path, memory: Path | None = None) -> str:
     """sha256 of a file, hex. `memory` is a directory that remembers digests by path, size and times,
-    so that large weights are read once and not at every start."""
+    so that large weights are read once and not at every start; one that cannot be used remembers nothing."""
     status = path.stat()
     key = f"{path.resolve()}:{status.st_size}:{status.st_mtime_ns}:{status.st_ino}:{status.st_ctime_ns}"
     note = memory / hashlib.sha256(key.encode()).hexdigest() if memory else None
-    if note and note.exists():
-        return note.read_text()
+    if note:
+        with suppress(OSError, UnicodeDecodeError):
+            if _DIGEST.fullmatch(known := note.read_text()):
+                return known
     with path.open("rb") as file:
         result = hashlib.file_digest(file, "sha256").hexdigest()
     if note:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        partial = note.with_name(f"{note.name}.{os.getpid()}.{threading.get_ident()}")
-        partial.write_text(result)
-        partial.replace(note)
+        with suppress(OSError):
+            note.parent.mkdir(parents=True, exist_ok=True)
+            partial = note.with_name(f"{note.name}.{os.getpid()}.{threading.get_ident()}")
+            partial.write_text(result)
+            partial.replace(note)
     return result
 
 

@@ -209,3 +209,27 @@ def test_models_and_targets(omnic: Omnic) -> None:
     assert "gpu:h200" in omnic("targets").out
     assert "nvlink" in omnic("targets", "gpu:h200*2").out
     assert omnic("targets", "gpu:h20") == (2, "", "omnic: unknown GPU `h20`: did you mean `h200`?\n")
+
+
+# --- where it goes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("out", ["a.txt/x", "/proc/x", "n" * 300, "a.txt"])
+def test_an_output_that_cannot_be_written(out: str, small: Path, omnic: Omnic) -> None:
+    Path("a.txt").touch()
+    done = omnic("build", small, "-o", out)
+    assert done.status in (1, 2)
+    assert done.err.count("\n") == 1
+    assert done.err.startswith("omnic: ")
+
+
+def test_an_output_by_a_way_that_is_not_there(small: Path, omnic: Omnic) -> None:
+    assert omnic("build", small, "-o", "gone/../there").status == 0
+    assert Path("there/pipeline.py").exists()
+
+
+def test_a_cache_that_cannot_be_used_only_makes_things_slower(
+    small: Path, omnic: Omnic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMNIC_CACHE", "/proc/nowhere")
+    assert omnic("build", small, "-o", "out").status == 0

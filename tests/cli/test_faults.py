@@ -38,6 +38,13 @@ def test_a_file_that_is_not_text(command: str, tmp_path: Path, omnic: Omnic) -> 
     assert done == (2, "", f"omnic: {file} is not UTF-8 text: byte 0xe9 on line 2\n")
 
 
+@pytest.mark.parametrize("command", FILE_COMMANDS)
+def test_a_file_without_end(command: str, omnic: Omnic) -> None:
+    done = omnic(command, "/dev/zero")
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "omnic: cannot read /dev/zero: file too large\n"
+
+
 @pytest.mark.parametrize("command", ["plan", "opt", "build", "graph", "run"])
 def test_standard_input_where_a_file_is_needed(command: str, omnic: Omnic) -> None:
     done = omnic(command, "-")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -309,3 +310,36 @@ def test_a_param_that_may_be_left_out_is_held_where_it_is_there(source: Path, tm
 def test_a_param_by_the_name_of_an_open_key_brings_its_own_default(source: Path, tmp_path: Path) -> None:
     text = SOURCE.replace("param", "param top_k: int = 5 in 0..9\n  require top_k < 8\n  param", 1)
     assert "top_k: int = 5," in generated(source, tmp_path / "out", text)
+
+
+# --- several at once --------------------------------------------------------------------------------------------------
+
+
+def test_builds_at_once_each_leave_a_whole_build(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for line in ("1..32", "1..31", "1..30"):  # a first build, then two that change it
+        edit(source, "1..32" if line == "1..31" else line if line == "1..32" else "1..31", line)
+        with ThreadPoolExecutor(6) as pool:
+            results = list(pool.map(lambda _: build(source, out).changed, range(6)))
+        assert results.count(True) == 1
+        lock.verify(out)
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_build_over_a_damaged_lock_says_what_to_do(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(source, out)
+    (out / "omnic.lock").write_text("{")
+    with pytest.raises(Occupied, match=r"omnic\.lock is damaged .*: remove it"):
+        build(source, out)
+    with pytest.raises(Stale, match=r"omnic\.lock is damaged"):
+        build(source, out, locked=True)
+
+
+def test_what_a_cache_remembers_wrongly_is_read_again(source: Path, tmp_path: Path) -> None:
+    build(source, tmp_path / "out")
+    notes = list((tmp_path / "cache/digests").iterdir())
+    for note in notes:
+        note.write_text("cut")
+    lock.verify(tmp_path / "out")
+    assert all(len(note.read_text()) == 64 for note in notes)

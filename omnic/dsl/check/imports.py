@@ -12,7 +12,7 @@ from omnic.dsl import ast
 from omnic.dsl.check.bound import Pipeline
 from omnic.dsl.check.names import well_formed
 from omnic.dsl.parse import parse
-from omnic.source import Source, Span, decode
+from omnic.source import Source, Span, decode, load
 
 Check: TypeAlias = Callable[[str], "Pipeline | None"]
 """Checks a pipeline of a file, once; None where it has mistakes."""
@@ -58,7 +58,7 @@ def _read(item: ast.Import, path: Path, files: Files, sink: Sink) -> ast.File | 
         return None
     if path not in files.read:
         try:
-            text = decode(path.read_bytes())
+            text = decode(load(path))
         except OSError as error:
             why = "there is no such file" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
             sink.error(
