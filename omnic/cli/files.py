@@ -46,7 +46,8 @@ def base(name: str) -> Path:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Puts `data` in place whole, or leaves what was there. Keeps the permissions of a file it replaces.
+    """Puts `data` in place whole, or leaves what was there. Keeps the permissions of a file it replaces; a device or
+    a pipe is written to, never replaced.
 
     Raises Refusal.
     """
@@ -54,6 +55,9 @@ def write(path: Path, data: bytes) -> None:
 
     target = path.resolve()  # a link stays a link
     try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
         mode = target.stat().st_mode & 0o7777 if target.exists() else 0o666 & ~_umask()
         handle, partial = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:

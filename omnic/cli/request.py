@@ -88,10 +88,17 @@ def _read(endpoint: Endpoint, argument: str, value: Any) -> Any:
         raise Refusal(f"--in: {error}") from None
 
 
+def _is_text(word: str) -> bool:
+    """Whether a word of the command line was text: bytes that were none stand in it as halves of characters."""
+    return not any("\ud800" <= c <= "\udfff" for c in word)
+
+
 def _value(text: str) -> str:
-    if text.startswith("@@"):
-        return text[1:]
-    return files.read_text(text[1:]) if text.startswith("@") else text
+    if text.startswith("@") and not text.startswith("@@"):
+        return files.read_text(text[1:])
+    if not _is_text(text):
+        raise Refusal(f"--in takes UTF-8 text, not {text.encode(errors='backslashreplace').decode()}")
+    return text.removeprefix("@")
 
 
 def _names(endpoint: Endpoint) -> dict[str, Field]:

@@ -58,6 +58,7 @@ def test_lists_seeds_and_a_value_that_starts_with_an_at(assistant: Manifest) -> 
         ([], [], "--in is missing: chat.completions takes `messages`"),
         (["messages"], [], "--in takes NAME=VALUE, not `messages`"),
         (["messages=a", "messages=b"], [], "--in messages is given twice"),
+        (["messages=a\udcff"], [], "--in takes UTF-8 text, not a\\udcff"),
         (["massages=a"], [], "--in massages: chat.completions takes `messages`"),
         (["messages=a", "model=x"], [], "--in messages, model: chat.completions takes"),
         (["messages=a"], ["video=x.mp4"], "--out video: assistant gives `reply`, `speech`"),
