@@ -38,7 +38,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [".", "none/there.txt", "a.txt/x"])
 def test_where_nothing_can_be_written_is_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
-    with pytest.raises(Refusal, match="^cannot write"):
+    with pytest.raises(Refusal, match=r"^cannot write"):
         write(tmp_path / name, b"new")
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
