@@ -17,10 +17,11 @@ from omnic.diagnostics import Sink, listing
 from omnic.dsl.check import adapters
 from omnic.dsl.check.bound import Checked, Deploy, Pipeline, Stage, Value
 from omnic.dsl.flags import settings_of
-from omnic.dsl.shared import alike, one_seed
+from omnic.dsl.seeds import one_seed
 from omnic.dsl.wires import Instance, Wire, entries, wires
 from omnic.expr import Expr, Literal, Name
 from omnic.ir import pipeline as ir
+from omnic.ir.shared import alike
 from omnic.source import Span
 from omnic.spelling import did_you_mean
 

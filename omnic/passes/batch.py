@@ -10,6 +10,7 @@ from typing import ClassVar
 from omnic.contract.domains import Range
 from omnic.contract.types import Type
 from omnic.ir.pipeline import Open, Pipeline, Setting, Settings, Stage, get, put
+from omnic.ir.shared import alike
 from omnic.passes.base import Context, Pass, decide, span_of, without
 from omnic.passes.denoise import denoised
 from omnic.passes.fit import quantity
@@ -46,6 +47,7 @@ class BatchPass(Pass):
                 pipeline = pipeline.with_stage(denoised(stage, _in_a_forward(pipeline, stage, context), context))
         if context.sink.has_errors:
             return pipeline
+        pipeline = replace(pipeline, stages=tuple(alike(pipeline.stages, context.sink)))
         generates = [s for s in pipeline.stages if s.kind == "generate"]
         for stage in generates:
             pipeline = pipeline.with_stage(self._slots(pipeline, stage, context, len(generates)))
@@ -54,7 +56,7 @@ class BatchPass(Pass):
     def _lengths(self, pipeline: Pipeline, stage: Stage, context: Context) -> Stage:
         limit = context.part(stage).max_context or _PROMPT + _ANSWER
         bound, where = _prompt_bound(pipeline, stage)
-        prompt = bound or min(_PROMPT, limit // 2)
+        prompt = bound or max(1, min(_PROMPT, limit // 2))
         reason = f"`{where}` says so" if bound else f"`{where}` has no bound on tokens; catalog default"
         answer, stage = _answer_bound(stage, limit - prompt, context)
         if prompt + answer > limit:

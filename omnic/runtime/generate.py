@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from omnic.runtime import families
 from omnic.runtime.answer import Draw, Request
 from omnic.runtime.convert import directory
 from omnic.runtime.device import Device
-from omnic.runtime.edges import Port
+from omnic.runtime.edges import Channel, Port
 from omnic.runtime.engine import Engine, Hook
 from omnic.runtime.errors import RequestError
 from omnic.runtime.flow import Flow
+from omnic.runtime.forward import whole
 from omnic.runtime.language import LanguageModel
 from omnic.runtime.sampling import Rows, Sample
 from omnic.runtime.stage import Progress, Running
@@ -21,6 +22,9 @@ from omnic.runtime.text import Codec, Detokeniser, Stops, stop_strings
 from omnic.runtime.weights import Checkpoint
 
 __all__ = ["Generate", "Rows"]
+
+
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class Generate:
@@ -75,7 +79,7 @@ class Generate:
         self,
         flow: Flow,
         *,
-        messages: Sequence[Mapping[str, Any]],
+        messages: Messages | Channel[Messages],
         max_tokens: int,
         temperature: float | None = None,
         top_p: float | None = None,
@@ -84,7 +88,8 @@ class Generate:
         stop: str | Sequence[str] = (),
         stop_token_ids: Sequence[int] = (),
     ) -> Running:
-        """Answers `messages`: text of `role` system, user or assistant and `content`, the last not blank.
+        """Answers `messages`, which a request or another stage gives: text of `role` system, user or assistant and
+        `content`, the last not blank.
 
         Ports: `text` (str deltas) and `tokens` (ids, the one that ended the answer included). Ends with finish
         reason `stop` at an end token of the model, at one of `stop_token_ids`, or before one of the `stop` strings;
@@ -97,7 +102,7 @@ class Generate:
 
         async def work() -> None:
             stops = Stops(stop_strings(stop))
-            prompt = await asyncio.to_thread(self.codec.prompt, messages, self._prompt)
+            prompt = await asyncio.to_thread(self.codec.prompt, await whole(messages) or (), self._prompt)
             self._require_room(len(prompt), max_tokens)
             loop = asyncio.get_running_loop()
             request = Request(

@@ -50,6 +50,21 @@ def test_an_answer_comes_in_deltas_that_join_to_its_text(stage: Generate) -> Non
     assert all(found)
 
 
+def test_a_conversation_may_come_from_another_stage(stage: Generate) -> None:
+    async def answer() -> str:
+        flow, port = Flow(0), Port()
+
+        async def work() -> None:
+            port.send(said("hello, world"))
+            port.close()
+
+        flow.run(work)
+        flow.output("reply", stage.start(flow, messages=port.channel(1), max_tokens=99, temperature=0.0).text)
+        return str((await flow.result())["reply"])
+
+    assert asyncio.run(answer()) == "hello, world"
+
+
 def test_usage_counts_the_whole_prompt_and_every_token_drawn_the_end_token_too(stage: Generate, parrot: Parrot) -> None:
     answer = asyncio.run(ask(stage, "hello, world"))
     assert answer.finished.finish_reason == "stop"

@@ -1,4 +1,4 @@
-"""What the stages of a pipeline share of a request: its seed, and fields that several of them read."""
+"""Fields of requests that set keys of several stages."""
 
 from __future__ import annotations
 
@@ -6,26 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from omnic.contract.domains import Choices, Domain, Range, within
-from omnic.diagnostics import Label, Sink
-from omnic.expr import Expr, format_value
+from omnic.diagnostics import Sink
 from omnic.ir.pipeline import Open, Setting, Stage
-from omnic.source import Span
-
-
-def one_seed(stages: Iterable[Stage], sink: Sink) -> None:
-    """Stages draw with the seed of the request, so those that set one set the same."""
-    first: tuple[Setting, str] | None = None
-    for stage in stages:
-        for key, setting in stage.keys:
-            if key != "seed" or setting.value is None or isinstance(setting.value, Open):
-                continue
-            shown = str(setting.value) if isinstance(setting.value, Expr) else format_value(setting.value)
-            if first is None:
-                first = setting, shown
-            elif shown != first[1]:
-                secondary = [Label(first[0].span, f"here it is {first[1]}")] if isinstance(first[0].span, Span) else []
-                message = f"all stages draw with one seed: `{stage.name}` cannot have one of its own"
-                sink.error("one-seed", message, setting.span, f"here it is {shown}", secondary=secondary)
 
 
 def alike(stages: Iterable[Stage], sink: Sink) -> list[Stage]:
