@@ -42,7 +42,7 @@ class Case:
 def cases(file: Path) -> list[Case]:
     text = file.read_text()
     found = [_case(file.name, m) for m in _CASE.finditer(text)]
-    assert len(found) == text.count("\n## "), f"{file.name}: a heading without a case"
+    assert len(found) == len(re.findall(r"^##+ ", text, re.MULTILINE)), f"{file.name}: a heading without a case"
     return found
 
 
