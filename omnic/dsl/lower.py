@@ -262,11 +262,12 @@ class _Flat:
         return channels, fed, produced
 
     def _streams(self, wire: Wire) -> bool:
-        """Whether a wire from an input leads to a port that takes less than the whole at once, unasked or as told."""
+        """Whether a wire from an input leads to a port that takes less than the whole at once, unasked (then it takes
+        an edge, also one that brings the whole) or as told."""
         stage, _, port = wire.target.rpartition(".")
         found = self.parts[stage].input(port)
-        pinned = next((value for key, value, _ in wire.how if key == "stream"), None)
-        return found is not None and (found.streams[0] if pinned is None else pinned) != "whole"
+        pinned = next((value for key, value, _ in wire.how if key == "stream"), "whole")
+        return found is not None and (found.streams[0], pinned) != ("whole", "whole")
 
     def _wired(self, stage: ir.Stage, fed: Mapping[str, str]) -> ir.Stage:
         ports = [p for p in self.parts[stage.name].inputs if f"{stage.name}.{p.name}" in fed]

@@ -381,3 +381,12 @@ def test_a_stage_takes_the_size_that_another_of_its_model_has() -> None:
     assert sizes["first"] == sizes["paint"]
     assert sizes["first"].value == Name(("large",))
     assert isinstance(sizes["apart"].value, Open)
+
+
+def test_a_port_that_takes_an_edge_gets_one_also_where_the_edge_brings_the_whole() -> None:
+    for block in ("", "{ stream = whole }", "{ stream = sentence }"):
+        made = lowered(
+            'pipeline p {\n model v = pypi("hibari-tts")\n input words: text\n output speech: audio<24kHz>\n'
+            f" stage speak = v.synthesize\n words -> speak.text {block}\n speak.audio -> speech\n}}"
+        )
+        assert dict(made.pipeline.stages[0].inputs) == {"text": "c0"}

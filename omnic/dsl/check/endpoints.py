@@ -7,11 +7,22 @@ from typing import NamedTuple
 
 from omnic.catalog.part import Part
 from omnic.contract.domains import within
-from omnic.contract.endpoints import ENDPOINTS, BindError, Knob, ParamSpec, Signature, Slice, bind, nearly, offered
+from omnic.contract.endpoints import (
+    ENDPOINTS,
+    BindError,
+    Endpoint,
+    Knob,
+    ParamSpec,
+    Signature,
+    Slice,
+    bind,
+    nearly,
+    offered,
+)
 from omnic.contract.types import Type
 from omnic.diagnostics import Label, Sink, listing
 from omnic.dsl import ast
-from omnic.dsl.check.bound import Edge, Given, Param, Pipeline, Stage, Use
+from omnic.dsl.check.bound import Edge, End, Given, Param, Pipeline, Stage, Use
 from omnic.expr import Name
 from omnic.source import Span
 from omnic.spelling import did_you_mean
@@ -77,7 +88,8 @@ def _unlike(param: Param, knob: Knob) -> str:
 def uses(serves: Sequence[ast.Serve], served: Served, name: Span, sink: Sink) -> tuple[Use, ...]:
     """The served endpoints; without a `serve`, those that the types fit. `name` is the pipeline's."""
     if not serves:
-        return tuple(Use(e, None, (), name) for e in offered(served.signature)) if served.complete else ()
+        names = offered(served.signature) if served.complete else ()
+        return tuple(Use(e, None, (), name) for e in names if _idle(bind(e, served.signature), served) is None)
     found: dict[str, Use] = {}
     for declared in (use for serve in serves for use in serve.uses):
         endpoint = str(declared.endpoint)
@@ -131,12 +143,38 @@ def _use(declared: ast.Use, served: Served, sink: Sink) -> Use | None:
     overrides = {field: bound for field, (bound, _) in fields.items()}
     slices = (Slice("", reached(entry, served), ()),) if entry else ()
     try:
-        bind(name, served.signature, overrides, entry, slices, entry_type=entry_type)
+        bound = bind(name, served.signature, overrides, entry, slices, entry_type=entry_type)
     except BindError as error:
         at = fields[error.field][1] if error.field in fields else declared.endpoint.span
         sink.error(error.id, error.message, at)
         return None
+    if entry is None and (idle := _idle(bound, served)) is not None:
+        message = f"`{dict(bound.outputs)[_answer(name)]}` does not come of `{idle}`, which `{name}` sends"
+        sink.error("cannot-bind", message, declared.endpoint.span)
+        return None
     return Use(name, entry, tuple(overrides.items()), declared.span)
+
+
+def _answer(endpoint: str) -> str:
+    """The role that every answer of an endpoint has."""
+    return ENDPOINTS[endpoint].answers[0][0]
+
+
+def _idle(bound: Endpoint, served: Served) -> str | None:
+    """The input that requests carry, if what they are answered with does not come of it."""
+    feeders: dict[str, list[End]] = {}
+    for edge in served.edges:
+        feeders.setdefault(edge.target.stage or f"output {edge.target.name}", []).append(edge.source)
+    given = next((f.target.removeprefix("input ") for f in bound.fields if f.target.startswith("input ")), None)
+    pending, seen = [f"output {dict(bound.outputs)[_answer(bound.name)]}"], set[str]()
+    while pending:
+        for end in feeders.get(pending.pop(), ()):
+            if end.stage is None and end.name == given:
+                return None
+            if end.stage is not None and end.stage not in seen:
+                seen.add(end.stage)
+                pending.append(end.stage)
+    return given
 
 
 def _entry(setting: ast.Setting, served: Served, sink: Sink) -> tuple[str, Type | None] | None:
