@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from omnic.runtime import heap
+
 T = TypeVar("T")
 Turn = Callable[[], bool]
 """Takes one step of an engine; whether there was one to take."""
@@ -84,6 +86,7 @@ class Device:
     def _main(self) -> None:
         import torch
 
+        heap.keep()
         torch.set_num_threads(self._cores)
         with torch.inference_mode():
             while not self._closing:
