@@ -85,9 +85,10 @@ class Manifest:
         return next(m for m in self.models if m.name == name)
 
     @property
-    def on_gpus(self) -> bool:
-        """Whether some stage is planned for another device than the CPU."""
-        return any(device not in ("cpu", "host") for stage in self.stages for device in stage.how.get("on", ()))
+    def gpus(self) -> int:
+        """How many GPUs must be there: the plan counts them from 0."""
+        devices = [device for stage in self.stages for device in stage.how.get("on", ())]
+        return max((int(name.removeprefix("gpu")) + 1 for name in devices if name.startswith("gpu")), default=0)
 
 
 _TEXT = (Type, Range, Choices, Size, Quantity, Expr)  # carried as text, in the syntax of the language

@@ -139,16 +139,12 @@ def build(
       omnic build pipelines/assistant.omni -o build/assistant
       omnic serve build/assistant
     """
-    from omnic import manifest
-
     made = built(file, out, deploy, target, tuple(set or ()), locked=locked)
     if no_engines:
         print("omnic: --no-engines changes nothing: this version makes none for any target", file=sys.stderr)
     pipeline = made.planned.pipeline
     endpoints = ", ".join(endpoint.name for endpoint in pipeline.endpoints) or "no endpoints"
     print(f"{made.out}: {'built' if made.changed else 'up to date'}, {pipeline.name} on {pipeline.target}: {endpoints}")
-    if manifest.read(made.out).on_gpus:
-        print("omnic: it can be read and not run: this version of omnic runs on the CPU alone", file=sys.stderr)
 
 
 def graph(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from omnic.runtime.home import Home
 from omnic.runtime.modules import filled
 from omnic.runtime.stepcache import Cacheable, cacheable
-from omnic.runtime.tensors import Loaded, Seeded, Shards, Source, dtype_of
+from omnic.runtime.tensors import Loaded, Seeded, Shards, Source
 from omnic.runtime.text import made_up
 from omnic.runtime.weights import Checkpoint, Damaged
 
@@ -41,8 +42,8 @@ class Components:
     """What a diffusers checkpoint consists of, each loaded when asked for. `loaded` counts the bytes of all that one
     stage asks for together."""
 
-    def __init__(self, checkpoint: Checkpoint, dtype: str, loaded: Loaded) -> None:
-        self._checkpoint, self.dtype = checkpoint, dtype_of(dtype)
+    def __init__(self, checkpoint: Checkpoint, home: Home, loaded: Loaded) -> None:
+        self._checkpoint, self.home, self.dtype = checkpoint, home, home.torch_dtype
         self._loaded, self._before = loaded, 0
         self.settings: Mapping[str, Any] = checkpoint.model.config["settings"]
 
@@ -63,7 +64,7 @@ class Components:
         skip: tuple[str, ...] = (),
         kind: str | None = None,
         config: Mapping[str, Any] | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: str | None = None,
     ) -> nn.Module:
         """The component as a module of its library, without the parts whose names begin with one of `skip`.
 
@@ -73,7 +74,7 @@ class Components:
         entry = self._entry(name)
         build = partial(built, entry["library"], kind or entry["class"], dict(config or entry["config"]))
         source: Source = Renamed(self._source(name), prefixes, beginning)
-        return filled(build, source, dtype or self.dtype, self._progress(), skip=skip)
+        return filled(build, source, replace(self.home, dtype=dtype or self.home.dtype), self._progress(), skip=skip)
 
     def tokenizer(self, name: str, words: int) -> Any:
         """The tokenizer; random weights get one made up for a vocabulary of `words`. Raises Damaged."""

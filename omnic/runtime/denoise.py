@@ -8,18 +8,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from omnic.contract.adapters import BASE
 from omnic.runtime import families, lora
 from omnic.runtime.device import Device
-from omnic.runtime.diffusion import Ask, Denoiser, Predictions, advance, predict
+from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, predict
 from omnic.runtime.edges import Port
 from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow
 from omnic.runtime.forward import asks
+from omnic.runtime.home import CPU, Home, moved
 from omnic.runtime.making import Request
+from omnic.runtime.sketch import Sketches
 from omnic.runtime.stage import Progress, Running
 from omnic.runtime.stepcache import StepCaches
 from omnic.runtime.tensors import Loaded
@@ -67,7 +70,8 @@ class Denoise:
         hook: Hook | None = None,
     ) -> None:
         self.name, self.checkpoint, self._device = name, checkpoint, device
-        self._part, self._dtype, self._inputs, self._outputs = part, dtype, inputs, outputs
+        self._part, self._inputs, self._outputs = part, inputs, outputs
+        self._home = Home(dtype, device.torch)
         self._slots, self._batch, self._mode, self._hook = slots, batch, mode, hook
         self._alone = dtype == "float32" or step_cache is not None
         self._step_cache = None if step_cache is None else (step_cache, step_cache_threshold)
@@ -80,6 +84,7 @@ class Denoise:
         self._turns = self._batches = 0
         self._totals = dict.fromkeys(("requests", "steps", "rows", "skipped", "busy_seconds"), 0.0)
         self._denoiser: Denoiser | None = None
+        self._sketches: Sketches | None = None
         self._closed = False
 
     def load(self, progress: Progress) -> None:
@@ -156,13 +161,16 @@ class Denoise:
     # --- the engine, on the device's thread ------------------------------------------------------------------------
 
     def _begin(self, family: Any, loaded: Loaded) -> None:
-        denoiser: Denoiser = family.load(self.checkpoint, self._part, self._dtype, loaded)
+        denoiser: Denoiser = family.load(self.checkpoint, self._part, self._home, loaded)
         for checkpoint in self._fuse.values():
             lora.fuse(lora.read(checkpoint, denoiser), self._fuse_scale)
         if self._loras:
             self._adapters = lora.Adapters({name: lora.read(c, denoiser) for name, c in self._loras.items()})
         if self._step_cache:
             self._caches = StepCaches(*self._step_cache, denoiser)
+        # the VAE is read when the first picture is asked for, and by no stage that nobody looks at
+        vae = partial(family.load, self.checkpoint, "vae_decode", self._home, lambda done, total: None)
+        self._sketches = Sketches(denoiser, vae)
         self._denoiser = denoiser
 
     def _turn(self) -> bool:
@@ -193,7 +201,7 @@ class Denoise:
             if request.cancelled:
                 continue
             try:
-                job = self._denoiser.prepare(request.ask)
+                job = self._prepared(request.ask)
                 if request.adapter[0] not in (BASE, *self._loras):
                     raise RequestError(f"there is no adapter `{request.adapter[0]}`", "lora")
                 if not job.steps:
@@ -203,6 +211,13 @@ class Denoise:
             else:
                 request.job = job
                 self._running.append(request)
+
+    def _prepared(self, ask: Ask) -> Job:
+        """Host work on the processor's tensors; what the steps need of it is then where they run."""
+        assert self._denoiser is not None
+        job = self._denoiser.prepare(replace(ask, inputs=moved(ask.inputs, CPU)))
+        job.x, job.branches, job.fixed = moved((job.x, job.branches, job.fixed), self._home.device)
+        return job
 
     def _chosen(self) -> Sequence[Request]:
         """Those that step together next: the one that has waited longest, and others like it."""
@@ -251,12 +266,14 @@ class Denoise:
 
     def _take(self, request: Request, predictions: Predictions) -> None:
         assert self._denoiser is not None
+        assert self._sketches is not None
         job, where = request.work, request.where
+        before = job.x
         advance(job, predictions)
         if not all(bool(x.isfinite().all()) for x in job.x):
             raise StageFailed(self.name, f"{where} gave numbers that are not finite")
         request.taken = job.step
-        preview = self._denoiser.preview(job) if request.shows else None
+        preview = self._sketches.of(job, before) if request.shows else None
         found = self._denoiser.finish(job) if job.step == job.steps else None
         request.call(request.stepped, job.step, job.steps, preview)
         if found is not None:
@@ -285,4 +302,4 @@ class Denoise:
             request.post(self._was_closed())
         self._running.clear()
         self._waiting.clear()
-        self._denoiser = self._caches = self._adapters = None
+        self._denoiser = self._sketches = self._caches = self._adapters = None

@@ -9,9 +9,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnic.runtime import heap
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 Turn = Callable[[], bool]
@@ -68,6 +71,15 @@ class Device:
         with self._lock:
             self._turns = tuple(t for t in self._turns if t != turn)
 
+    @property
+    def torch(self) -> torch.device:
+        """What torch calls it. `gpu0` of a plan is the first that this process may see."""
+        import torch
+
+        if self.name.startswith("gpu"):
+            return torch.device("cuda", int(self.name.removeprefix("gpu")))
+        return torch.device("cpu")
+
     def wake(self) -> None:
         self._wake.set()
 
@@ -88,6 +100,8 @@ class Device:
 
         heap.keep()
         torch.set_num_threads(self._cores)
+        if self.torch.type == "cuda":
+            torch.cuda.set_device(self.torch)
         with torch.inference_mode():
             while not self._closing:
                 self._wake.clear()

@@ -94,9 +94,9 @@ class Denoiser(Protocol):
 
     `prepare` raises RequestError for what a request cannot have. `forward` gets the latents of all rows at once
     (each tensor of a job's `x`, scaled by its schedule, concatenated) and their timesteps [rows], and gives a
-    prediction for each tensor. `finish` gives the values of the output ports; `preview` a rough picture, uint8
-    [height, width, 3], or None where the family has no cheap one. A family may name an input port `streams`: each
-    value that comes there is then asked for by itself.
+    prediction for each tensor. `finish` gives the values of the output ports, also of a job that has steps left, for
+    a look at it (`sketch.Sketches`): it changes nothing. A family may name an input port `streams`: each value that
+    comes there is then asked for by itself.
     """
 
     def prepare(self, ask: Ask) -> Job: ...
@@ -104,8 +104,6 @@ class Denoiser(Protocol):
     def forward(self, x: tuple[Tensor, ...], t: Tensor, rows: Sequence[Row]) -> tuple[Tensor, ...]: ...
 
     def finish(self, job: Job) -> Mapping[str, Any]: ...
-
-    def preview(self, job: Job) -> Any | None: ...
 
 
 class Transform(Protocol):

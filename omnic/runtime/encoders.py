@@ -10,6 +10,7 @@ from torch import Tensor
 
 from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Embeds
+from omnic.runtime.modules import held
 from omnic.runtime.prompts import clip_ids, padded, within
 
 Encoded = dict[str, Tensor]
@@ -73,7 +74,9 @@ class T5:
     def alone(self, text: str, field: str) -> Tensor:
         """[1, tokens of the text, width]: what padding that is masked would leave the same. Raises as above."""
         ids = within(self._tokenizer(text)["input_ids"], self._tokens, text, field)
-        states: Tensor = self._model(input_ids=ids)[0] if ids.shape[1] else torch.zeros(1, 0, self.width)
+        if not ids.shape[1]:
+            return torch.zeros(1, 0, self.width, device=held(self._model).device)
+        states: Tensor = self._model(input_ids=ids)[0]
         return states
 
 

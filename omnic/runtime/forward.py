@@ -15,6 +15,7 @@ from omnic.runtime.device import Device
 from omnic.runtime.diffusion import Ask, Transform
 from omnic.runtime.edges import Channel, Port
 from omnic.runtime.flow import Flow
+from omnic.runtime.home import Home, moved
 from omnic.runtime.stage import Progress, Running
 from omnic.runtime.weights import Checkpoint
 
@@ -41,7 +42,8 @@ class Forward:
         outputs: tuple[str, ...],
     ) -> None:
         self.name, self.checkpoint, self._device = name, checkpoint, device
-        self._part, self._dtype, self._inputs, self._outputs = part, dtype, inputs, outputs
+        self._part, self._inputs, self._outputs = part, inputs, outputs
+        self._home = Home(dtype, device.torch)
         self._totals = {"requests": 0.0, "busy_seconds": 0.0}
         self._transform: Transform | None = None
 
@@ -52,7 +54,7 @@ class Forward:
         def loaded(done: int, total: int) -> None:
             progress(self.name, done, total)
 
-        load = partial(family.load, self.checkpoint, self._part, self._dtype, loaded)
+        load = partial(family.load, self.checkpoint, self._part, self._home, loaded)
         self._transform = self._device.submit(load).result()
 
     def start(self, flow: Flow, **given: Any) -> Running:
@@ -88,6 +90,7 @@ class Forward:
 
     async def _whole(self, ask: Ask, report: dict[str, float]) -> AsyncGenerator[Mapping[str, Any], None]:
         assert self._transform is not None
+        ask = replace(ask, inputs=moved(ask.inputs, self._home.device))
         found = await self._timed(report, partial(self._transform.run, ask))
         if not isinstance(found, Iterator):
             yield found
@@ -104,7 +107,7 @@ class Forward:
         async for piece in pieces:
             for port in ports.values():
                 await port.room()
-            yield await self._timed(report, partial(push, piece))
+            yield await self._timed(report, partial(push, moved(piece, self._home.device)))
 
     async def _timed(self, report: dict[str, float], work: Callable[[], T]) -> T:
         seconds, found = await self._device.run(lambda: timed(work))

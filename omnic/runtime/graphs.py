@@ -79,7 +79,7 @@ class Graphs:
         self._pool = None
 
     def _recorded(self, key: Hashable, body: Body) -> Graph:
-        side = torch.cuda.Stream(self.device)
+        side: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch's stubs miss it
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
             for _ in range(_WARM_UPS):

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from omnic.runtime.home import Home, settled
 from omnic.runtime.tensors import Loaded, Source
 from omnic.runtime.weights import Damaged
 
@@ -16,17 +17,19 @@ from omnic.runtime.weights import Damaged
 def filled(
     build: Callable[[], nn.Module],
     source: Source,
-    dtype: torch.dtype,
+    home: Home,
     loaded: Loaded,
     *,
     skip: tuple[str, ...] = (),
 ) -> nn.Module:
-    """The module that `build` makes, in `dtype`, with every parameter and saved buffer read from `source`.
+    """The module that `build` makes, with every parameter and saved buffer read from `source` to where and how `home`
+    wants them.
 
     It is built on the meta device, so that no weight is made only to be overwritten; buffers that are not saved
     (tables computed from the config) are made for real. What a class of diffusers wants in float32 stays so. Parts
     whose names begin with one of `skip` are left empty, and cannot be used. Raises Damaged if `source` lacks a tensor.
     """
+    dtype, device = home.torch_dtype, home.device
     module = build_empty(build)
     tied = _tied(module)
     wide = _float32(module)
@@ -41,7 +44,9 @@ def filled(
             continue
         if name not in source:
             raise Damaged(f"the checkpoint lacks `{name}`")
-        held = torch.empty(tensor.shape, dtype=dtypes[name] if tensor.is_floating_point() else tensor.dtype)
+        held = torch.empty(
+            tensor.shape, dtype=dtypes[name] if tensor.is_floating_point() else tensor.dtype, device=device
+        )
         source.read(name, held)
         shared[id(tensor)] = held
         _put(module, name, held)
@@ -51,7 +56,21 @@ def filled(
         _put(module, name, shared[id(state[origin])])
     for name in state.keys() - wanted.keys() - tied.keys():
         _put(module, name, torch.empty_like(state[name], device="meta"))
-    return module.eval().requires_grad_(False)
+    _tables(module, device)
+    return settled(module.eval().requires_grad_(False), device)
+
+
+def _tables(module: nn.Module, device: torch.device) -> None:
+    """Brings buffers that are not saved to the device."""
+    for part in module.modules():
+        for name, buffer in part._buffers.items():
+            if buffer is not None and not buffer.is_meta and buffer.device != device:
+                part._buffers[name] = buffer.to(device)
+
+
+def held(module: nn.Module) -> torch.Tensor:
+    """A weight of `module`, whose dtype and device what it works on must have: `x.to(held(module))`."""
+    return next(p for p in module.parameters() if not p.is_meta)
 
 
 def _tied(module: nn.Module) -> dict[str, str]:

@@ -32,12 +32,13 @@ class Build:
 
     @classmethod
     def open(cls, path: Path) -> Build:
-        """Raises manifest.ManifestError, or Elsewhere for a build that is planned for a GPU."""
+        """Raises manifest.ManifestError, or Elsewhere for a build that is planned for GPUs that are not here."""
         content = manifest.read(path)
-        if content.on_gpus:
+        wanted = content.gpus
+        if wanted and (seen := _gpus()) < wanted:
             raise Elsewhere(
-                f"{path} is planned for {content.target}, and this version of omnic runs on the CPU alone;"
-                f" to run it, `{build_command(path, '--target', 'cpu')}`"
+                f"{path} is planned for {content.target}, and torch sees {seen or 'no'} GPU{'s' * (seen > 1)} here;"
+                f" to run it without, `{build_command(path, '--target', 'cpu')}`"
             )
         return cls(path, content)
 
@@ -48,6 +49,13 @@ class Build:
     def checkpoint(self, model: str) -> Checkpoint:
         """Where a model of the manifest lies on this machine. Raises weights.Missing, which names the part."""
         return locate(self.manifest.model(model), origin(self.path).parent)
+
+
+def _gpus() -> int:
+    """How many this process may use."""
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def generated(build: Path, class_name: str) -> type[Pipeline]:

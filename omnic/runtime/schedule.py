@@ -101,6 +101,17 @@ class Schedule:
         advanced: Tensor = found[0]
         return advanced
 
+    def ahead(self, before: Tensor, after: Tensor) -> Tensor:
+        """A guess at x without noise from x before the last step and after it: the line through both, followed to
+        where no noise is left. `after` itself where the scheduler does not add noise in proportion to its sigmas."""
+        kind, config = type(self._scheduler).__name__, self.config
+        flows = config.get("prediction_type") == "flow_prediction"
+        if kind not in ("FlowMatchEulerDiscreteScheduler", "EulerDiscreteScheduler") and not flows:
+            return after
+        index = int(self._scheduler.step_index)
+        last, now = float(self.sigmas[index - 1]), float(self.sigmas[index])
+        return after if last == now else after + (before - after) * (now / (now - last))
+
 
 def _require(steps: int) -> None:
     if steps < 1:

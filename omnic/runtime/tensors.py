@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from omnic.runtime.staging import Staging
 from omnic.runtime.weights import Damaged, Missing
 
 _HELD = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -31,7 +32,7 @@ class Source(Protocol):
     def __contains__(self, name: object) -> bool: ...
 
     def read(self, name: str, into: Tensor) -> None:
-        """Fills `into` (contiguous, of the tensor's shape, any float dtype). Raises Damaged if it does not fit."""
+        """Fills `into` (contiguous, of the tensor's shape, any float dtype and device). Raises Damaged if not."""
         ...
 
 
@@ -48,6 +49,7 @@ class Shards:
         if not files:
             raise Missing("the model has no .safetensors file")
         self._where: dict[str, tuple[Path, int, dict[str, Any]]] = {}
+        self._staging: Staging | None = None  # where tensors live on a GPU
         for path in files:
             start, header = _header(path)
             self._where |= {name: (path, start, entry) for name, entry in header.items()}
@@ -72,6 +74,10 @@ class Shards:
             raise Damaged(f"{path}: tensor `{name}` is stored as {entry['dtype']}; omnic reads {', '.join(_STORED)}")
         with path.open("rb", buffering=0) as file:
             file.seek(start + entry["data_offsets"][0])
+            if into.device.type != "cpu":
+                self._staging = self._staging or Staging(into.device)
+                self._staging.fill(into, dtype, lambda part: _fill(file, part, path))
+                return
             if dtype == into.dtype:
                 _fill(file, into, path)
                 return
@@ -112,6 +118,8 @@ def _fill(file: Any, into: Tensor, path: Path) -> None:
 class Seeded:
     """Random weights that depend on the seed, the tensor's name and its shape alone, not on order or dtype.
 
+    On a GPU they are drawn there, and are other numbers than on a CPU.
+
     Matrices and convolutions are normal with variance 1 / what each output sums over, so that activations keep their
     size through any depth; vectors are ones (norms), or small where they are biases.
     """
@@ -124,7 +132,7 @@ class Seeded:
 
     def read(self, name: str, into: Tensor) -> None:
         digest = hashlib.sha256(f"{self._seed} {name}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        generator = torch.Generator(into.device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
         if into.ndim == 1 and not name.endswith("bias"):
             into.fill_(1.0)
             return
@@ -132,5 +140,5 @@ class Seeded:
         rows = into.view(1, -1) if into.ndim == 1 else into.view(-1, into.shape[-1])
         step = max(1, _PART_BYTES // (4 * rows.shape[1]))
         for at in range(0, len(rows), step):
-            part = torch.empty(rows[at : at + step].shape, dtype=torch.float32).normal_(0, scale, generator=generator)
-            rows[at : at + step] = part
+            part = torch.empty(rows[at : at + step].shape, dtype=torch.float32, device=into.device)
+            rows[at : at + step] = part.normal_(0, scale, generator=generator)

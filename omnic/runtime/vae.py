@@ -11,6 +11,7 @@ from torch import Tensor
 from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Latents
 from omnic.runtime.latents import restored, standardised
+from omnic.runtime.modules import held
 from omnic.runtime.pictures import from_pixels, to_pixels
 
 _UNUSED = ("bn.num_batches_tracked",)  # saved with a module and never read
@@ -39,7 +40,7 @@ class KlDecoder:
     def __init__(self, vae: torch.nn.Module, config: Mapping[str, Any]) -> None:
         self._vae: Any = vae
         self._config = config
-        self._dtype = next(p.dtype for p in vae.parameters() if not p.is_meta)
+        self._weight = held(vae)
 
     def run(self, ask: Ask) -> Mapping[str, Any]:
         latents: Latents = ask.inputs["latents"]
@@ -47,7 +48,7 @@ class KlDecoder:
 
     def decode(self, latents: Tensor) -> Tensor:
         """[1, C, h, w] -> [1, 3, H, W] in -1..1."""
-        restored = self.restored(latents).to(self._dtype)
+        restored = self.restored(latents).to(self._weight)
         decoded: Tensor = self._vae.decode(restored, return_dict=False)[0]
         return decoded
 
@@ -62,10 +63,10 @@ class KlEncoder:
     def __init__(self, vae: torch.nn.Module, config: Mapping[str, Any]) -> None:
         self._vae: Any = vae
         self._config = config
-        self._dtype = next(p.dtype for p in vae.parameters() if not p.is_meta)
+        self._weight = held(vae)
 
     def run(self, ask: Ask) -> Mapping[str, Any]:
         generator = ask.generator()
-        pixels = from_pixels(ask.inputs["image"], ask.settings["size"]).to(self._dtype)
+        pixels = from_pixels(ask.inputs["image"], ask.settings["size"]).to(self._weight)
         found = self._vae.encode(pixels).latent_dist.sample(generator).float()
         return {"latents": Latents(standardised(found, self._config), {"drawn": generator.get_state()})}

@@ -17,6 +17,7 @@ from omnic.runtime.causal_wan import Encoding, WanLayers
 from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Latents
 from omnic.runtime.latents import restored, standardised
+from omnic.runtime.modules import held
 from omnic.runtime.pictures import from_pixels, to_frames, to_pixels
 
 _ENCODES = ("encoder.", "quant_conv.")
@@ -51,7 +52,7 @@ class _Vae:
     def __init__(self, vae: torch.nn.Module, config: Mapping[str, Any]) -> None:
         self._vae: Any = vae
         self._config = config
-        self._dtype = next(p.dtype for p in vae.parameters() if not p.is_meta)
+        self._weight = held(vae)
 
     def decode(self, latents: Tensor) -> Tensor:
         """[1, C, F, h, w] -> [1, 3, frames, H, W] in -1..1."""
@@ -75,7 +76,7 @@ class _Vae:
 
     def _restored(self, latents: Tensor) -> tuple[Tensor, ...]:
         """Each frame as the VAE made it."""
-        return torch.split(restored(latents.to(self._dtype), self._config), 1, 2)
+        return torch.split(restored(latents.to(self._weight), self._config), 1, 2)
 
 
 class PictureDecoder(_Vae):
@@ -145,7 +146,7 @@ class PictureEncoder(_Vae):
     def run(self, ask: Ask) -> Mapping[str, Any]:
         size: Size = ask.settings["size"]
         generator = ask.generator()
-        pixels = from_pixels(ask.inputs["image"], size)[:, :, None].to(self._dtype)
+        pixels = from_pixels(ask.inputs["image"], size)[:, :, None].to(self._weight)
         found = self._vae.encode(pixels).latent_dist.sample(generator)
         latents = standardised(found, self._config).float()
         return {"latents": Latents(latents, {"drawn": generator.get_state()})}
@@ -160,7 +161,7 @@ class FirstFrame(_Vae):
 
     def run(self, ask: Ask) -> Iterator[Mapping[str, Any]]:
         size: Size = ask.settings["size"]
-        picture = from_pixels(ask.inputs["image"], size)[:, :, None].to(self._dtype)
+        picture = from_pixels(ask.inputs["image"], size)[:, :, None].to(self._weight)
         work = Encoding(self._vae, self._config)
         found = [work.frames(picture)]
         yield {}

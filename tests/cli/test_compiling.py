@@ -129,11 +129,10 @@ def test_build_says_what_it_made_and_when_there_was_nothing_to_do(small: Path, o
     assert omnic("build", small, "-o", "elsewhere").out.startswith("elsewhere: built")
 
 
-def test_a_build_for_a_gpu_can_be_read_and_not_run(small: Path, omnic: Omnic) -> None:
+def test_a_build_for_gpus_that_are_not_here_can_be_read_and_not_run(small: Path, omnic: Omnic) -> None:
     built = omnic("build", small, "--target", "gpu:h200*2")
     assert (built.status, built.out) == (0, "build/small: built, small on h200 * 2: chat.completions\n")
-    assert "CPU alone" in built.err
-    why = "omnic: build/small is planned for h200 * 2, and this version of omnic runs on the CPU alone"
+    why = "omnic: build/small is planned for h200 * 2, and torch sees "
     for argv in (["serve", "build/small", "--port", "0"], ["run", "build/small", "--in", "messages=hello"]):
         done = omnic(*argv)
         assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)

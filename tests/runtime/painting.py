@@ -64,11 +64,7 @@ class Sketch:
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         self.finished += 1
-        return {"image": self.preview(job)}
-
-    def preview(self, job: Job) -> NDArray[np.uint8]:
-        found: NDArray[np.uint8] = job.x[0][0].clamp(-1, 1).add(1).mul(127.5).to(torch.uint8).permute(1, 2, 0).numpy()
-        return found
+        return {"image": job.x[0][0].clamp(-1, 1).add(1).mul(127.5).to(torch.uint8).permute(1, 2, 0).numpy()}
 
 
 @dataclass(frozen=True)

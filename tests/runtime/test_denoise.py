@@ -18,9 +18,9 @@ from torch import Tensor
 
 from omnic.runtime import denoise
 from omnic.runtime.denoise import Denoise
-from omnic.runtime.diffusion import Ask, Job, Row
+from omnic.runtime.diffusion import Ask, Job, Latents, Row
 from omnic.runtime.errors import Cancelled, RequestError, StageFailed
-from omnic.runtime.flow import Step
+from omnic.runtime.flow import Flow, Step
 from omnic.runtime.making import Request
 from tests.runtime.painting import EULER, Painted, Sketch, begun, loaded, paint, painted
 
@@ -133,16 +133,20 @@ def test_a_preview_that_nobody_has_seen_yet_is_not_lost_to_the_next_step(load: L
     assert sum(step.preview is not None for step in steps) == 1
 
 
-def test_a_family_without_previews_gives_none(load: Loader) -> None:
-    class Blind(Sketch):
-        def preview(self, job: Job) -> None:
-            return None
-
+def test_what_is_no_picture_is_not_shown(load: Loader) -> None:
+    class Heard(Sketch):
         def finish(self, job: Job) -> dict[str, Any]:
-            return {"image": super().preview(job)}
+            return {"latents": Latents(job.x[0][0])}
 
-    stage, _ = load(Blind())
-    assert all(step.preview is None for step in paint(stage, previews=3).steps)
+    stage, _ = load(Heard(), outputs=("latents",))
+
+    async def made() -> list[Step]:
+        flow = Flow(0)
+        flow.previews = 3
+        flow.output("image", stage.start(flow, tone=0.5, side=4, steps=4, guidance=2.0).latents)
+        return [event async for event in flow if isinstance(event, Step)]
+
+    assert all(step.preview is None for step in asyncio.run(made()))
 
 
 # --- who steps with whom ----------------------------------------------------------------------------------------------

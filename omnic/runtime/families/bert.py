@@ -11,19 +11,20 @@ from torch import Tensor
 
 from omnic.runtime.diffusion import Ask, Embeds
 from omnic.runtime.errors import RequestError
+from omnic.runtime.home import Home
 from omnic.runtime.modules import filled
-from omnic.runtime.tensors import Loaded, Shards, dtype_of
+from omnic.runtime.tensors import Loaded, Shards
 from omnic.runtime.weights import Checkpoint
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Encoder:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Encoder:
     """Part `encode`. Raises Missing or Damaged."""
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
     (weights,) = checkpoint.files(".safetensors")
     config = AutoConfig.from_pretrained(weights.parent)
     empty: Callable[..., torch.nn.Module] = AutoModel.from_config
-    model = filled(lambda: empty(config, add_pooling_layer=False), Shards([weights]), dtype_of(dtype), loaded)
+    model = filled(lambda: empty(config, add_pooling_layer=False), Shards([weights]), home, loaded)
     return Encoder(model, AutoTokenizer.from_pretrained(weights.parent), int(config.max_position_embeddings))
 
 
@@ -55,5 +56,5 @@ class Encoder:
         tokens = batch["input_ids"].shape[1]
         if tokens > self._longest:
             raise RequestError(f"the text is {tokens} tokens long; its encoder takes {self._longest}", field)
-        states = self._model(**batch).last_hidden_state
+        states = self._model(**dict(batch)).last_hidden_state
         return {"states": states, "mask": batch["attention_mask"].to(torch.bool)}

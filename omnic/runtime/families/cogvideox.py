@@ -16,6 +16,7 @@ from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Tr
 from omnic.runtime.encoders import T5, TextEncoder
 from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import constant
+from omnic.runtime.home import Home
 from omnic.runtime.latents import noise, restored
 from omnic.runtime.pictures import to_pixels
 from omnic.runtime.schedule import Schedule
@@ -25,9 +26,9 @@ from omnic.runtime.weights import Checkpoint
 _TOGETHER = 2  # frames of latents that its VAE decodes at a time: it normalises over them, so more or fewer are others
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             tokens = int(components.config("transformer")["max_text_seq_length"])
@@ -99,9 +100,6 @@ class Painter(OneTransformer):
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0][:, job.fixed["more"] :].transpose(1, 2))}
-
-    def preview(self, job: Job) -> None:
-        return None
 
 
 class Decoder:

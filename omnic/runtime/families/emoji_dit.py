@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,20 +14,21 @@ from omnic.runtime.diffusion import Ask, Embeds, Job, Row
 from omnic.runtime.errors import RequestError
 from omnic.runtime.families.emoji_network import Config, EmojiDiT, modulated
 from omnic.runtime.guidance import constant
+from omnic.runtime.home import Home
 from omnic.runtime.modules import filled
 from omnic.runtime.schedule import Schedule, even_sigmas
 from omnic.runtime.stepcache import Blocks, Cacheable
-from omnic.runtime.tensors import Loaded, Shards, dtype_of
+from omnic.runtime.tensors import Loaded, Shards
 from omnic.runtime.weights import Checkpoint
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Painter:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Painter:
     """Part `denoiser`. Raises Missing or Damaged."""
     config = checkpoint.model.config
     module = filled(
-        partial(EmojiDiT, Config(**config["model"])), Shards(checkpoint.files(".safetensors")), dtype_of(dtype), loaded
+        partial(EmojiDiT, Config(**config["model"])), Shards(checkpoint.files(".safetensors")), home, loaded
     )
-    return Painter(module, Config(**config["model"]), config["scheduler"], dtype_of(dtype))
+    return Painter(module, Config(**config["model"]), config["scheduler"], home.torch_dtype)
 
 
 class Painter:
@@ -65,17 +64,14 @@ class Painter:
         return (self._module(x[0].to(self._dtype), t / 1000, text, mask).float(),)
 
     def finish(self, job: Job) -> Mapping[str, Any]:
-        return {"image": self.preview(job)}
+        pixels = job.x[0][0].clamp(-1, 1).add(1).mul(127.5).round().to(torch.uint8)
+        return {"image": pixels.permute(1, 2, 0).contiguous().cpu().numpy()}
 
     def modules(self) -> Mapping[str, torch.nn.Module]:
         return {"transformer": self._module}
 
     def blocks(self) -> Sequence[Cacheable]:
         return (Cacheable((Blocks(self._module.blocks, ("x",), "x"),), modulated),)
-
-    def preview(self, job: Job) -> NDArray[np.uint8]:
-        pixels = job.x[0][0].clamp(-1, 1).add(1).mul(127.5).round().to(torch.uint8)
-        return pixels.permute(1, 2, 0).contiguous().numpy()
 
 
 def _padded(states: Tensor, length: int) -> Tensor:

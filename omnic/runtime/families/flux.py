@@ -15,6 +15,7 @@ from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Tr
 from omnic.runtime.encoders import T5, Clip, TextEncoder
 from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import NONE, constant
+from omnic.runtime.home import Home
 from omnic.runtime.latents import packed, unpacked
 from omnic.runtime.schedule import flowing, started
 from omnic.runtime.stepcache import Cacheable, cacheable
@@ -23,9 +24,9 @@ from omnic.runtime.vae import KlVae
 from omnic.runtime.weights import Checkpoint
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return TextEncoder(Words(components).encoded, nothing=None)
@@ -100,9 +101,6 @@ class Painter(OneTransformer):
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(unpacked(job.x[0], job.fixed["height"], job.fixed["width"]))}
-
-    def preview(self, job: Job) -> None:
-        return None
 
     def blocks(self) -> Sequence[Cacheable]:
         return (Cacheable(cacheable(self._transformer).lists, _modulated, _CHANGE),)

@@ -18,6 +18,7 @@ from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Tr
 from omnic.runtime.encoders import Layers, TextEncoder
 from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import NONE, constant
+from omnic.runtime.home import Home
 from omnic.runtime.latents import noise, packed, unpacked
 from omnic.runtime.pictures import from_pixels
 from omnic.runtime.prompts import in_turns, padded
@@ -35,9 +36,9 @@ _SYSTEM = (
 _LEAST, _MOST, _ASPECT = 64, 1 << 20, 8  # pixels of a side, pixels in all, longer side by shorter
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return TextEncoder(Words(components).encoded, nothing="" if _guided(components) else None)
@@ -134,9 +135,6 @@ class Painter(OneTransformer):
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(unpacked(job.x[0], job.fixed["height"], job.fixed["width"], 1))}
 
-    def preview(self, job: Job) -> None:
-        return None
-
 
 class Decoder(KlDecoder):
     """Latents of four places each, standardised by the statistics that the VAE saw in training."""
@@ -150,7 +148,7 @@ class Encoder(KlEncoder):
     """A picture in its own size, cut to whole patches, made smaller if it has more than 2²⁰ pixels."""
 
     def run(self, ask: Ask) -> Mapping[str, Any]:
-        pixels = self._framed(ask.inputs["image"]).to(self._dtype)
+        pixels = self._framed(ask.inputs["image"]).to(self._weight)
         found = functional.pixel_unshuffle(self._vae.encode(pixels).latent_dist.mode().float(), 2)
         mean, deviation = _statistics(self._vae, self._config)
         return {"latents": Latents((found - mean) / deviation)}

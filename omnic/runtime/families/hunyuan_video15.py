@@ -17,6 +17,7 @@ from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Tr
 from omnic.runtime.encoders import T5, Layers, TextEncoder
 from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import Guidance
+from omnic.runtime.home import Home
 from omnic.runtime.latents import noise, padded
 from omnic.runtime.prompts import in_turns, within
 from omnic.runtime.schedule import Schedule, even_sigmas
@@ -35,9 +36,9 @@ _SYSTEM = (
 )
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return TextEncoder(Words(components).encoded)
@@ -64,7 +65,7 @@ class Words:
         ids = within(self._ids(text or " "), _TOKENS + self.skip, text, field)
         (states,) = self._model(ids, torch.ones_like(ids))
         written = _written(text)
-        letters = self._letters.alone(written, field) if written else torch.zeros(1, 0, self._letters.width)
+        letters = self._letters.alone(written, field) if written else states.new_zeros(1, 0, self._letters.width)
         return {"states": states[:, self.skip :], "letters": letters}
 
     def _ids(self, text: str, *, before: bool = False) -> Sequence[int]:
@@ -151,7 +152,7 @@ class Painter(OneTransformer):
         latents = x[0].to(self._dtype)
         states, mask = padded([row.condition["states"] for row in rows])
         letters, letters_mask = padded([row.condition["letters"] for row in rows])
-        given = torch.zeros(len(rows), latents.shape[1] + 1, *latents.shape[2:], dtype=self._dtype)  # no first frame
+        given = latents.new_zeros(len(rows), latents.shape[1] + 1, *latents.shape[2:])  # no first frame
         (prediction,) = self._transformer(
             hidden_states=torch.cat([latents, given], 1),
             timestep=t.to(self._dtype),
@@ -159,13 +160,10 @@ class Painter(OneTransformer):
             encoder_attention_mask=mask,
             encoder_hidden_states_2=letters.to(self._dtype),
             encoder_attention_mask_2=letters_mask,
-            image_embeds=torch.zeros(len(rows), 0, self._picture, dtype=self._dtype),
+            image_embeds=latents.new_zeros(len(rows), 0, self._picture),
             return_dict=False,
         )
         return (prediction.float(),)
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0])}
-
-    def preview(self, job: Job) -> None:
-        return None

@@ -16,6 +16,7 @@ from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Tr
 from omnic.runtime.encoders import TextEncoder
 from omnic.runtime.families.ltx2_decoders import Screen, Speaker
 from omnic.runtime.guidance import NONE, Guidance
+from omnic.runtime.home import Home
 from omnic.runtime.latents import noise
 from omnic.runtime.prompts import within
 from omnic.runtime.schedule import flowing
@@ -28,9 +29,9 @@ _MEL = 4  # rows of a spectrogram, and places along it, a latent of sound
 _PREFIXES = ("model.language_model.", "language_model.model.", "language_model.", "model.", "")
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return TextEncoder(Words(components).encoded)
@@ -149,9 +150,6 @@ class Maker(OneTransformer):
         video = seen.transpose(1, 2).reshape(1, self._channels, *job.fixed["shape"])
         sound = heard.reshape(1, -1, *self._heard).transpose(1, 2)
         return {"latents": Latents(video), "audio": Latents(sound)}
-
-    def preview(self, job: Job) -> None:
-        return None
 
 
 class _Rule:

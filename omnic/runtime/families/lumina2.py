@@ -13,6 +13,7 @@ from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.encoders import Layers, TextEncoder
 from omnic.runtime.guidance import Guidance
+from omnic.runtime.home import Home
 from omnic.runtime.latents import padded
 from omnic.runtime.prompts import within
 from omnic.runtime.schedule import flowing, started
@@ -27,9 +28,9 @@ _SYSTEM = (
 )
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return TextEncoder(Words(components).encoded)
@@ -97,6 +98,3 @@ class Painter(OneTransformer):
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0])}
-
-    def preview(self, job: Job) -> None:
-        return None

@@ -14,6 +14,7 @@ from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import constant
+from omnic.runtime.home import Home
 from omnic.runtime.latents import packed, padded, unpacked
 from omnic.runtime.prompts import within
 from omnic.runtime.schedule import Schedule, even_sigmas, shift_of, started
@@ -28,9 +29,9 @@ _TEMPLATE = (
 )
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return Encoder(components)
@@ -117,9 +118,6 @@ class Painter(OneTransformer):
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(unpacked(job.x[0], *job.fixed["sides"][0])[:, :, None])}
-
-    def preview(self, job: Job) -> None:
-        return None
 
 
 def _sides(latents: Latents | None) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from omnic.expr import Size
 from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Latents, Transform
 from omnic.runtime.families.qwen_image import Painter
+from omnic.runtime.home import Home
 from omnic.runtime.latents import standardised
 from omnic.runtime.pictures import from_pixels
 from omnic.runtime.prompts import within
@@ -33,9 +34,9 @@ _BEFORE = (
 _AFTER = "{}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return Encoder(components)
@@ -104,6 +105,6 @@ class Reference(PictureEncoder):
 
     def run(self, ask: Ask) -> Mapping[str, Any]:
         picture = ask.inputs["image"]
-        pixels = from_pixels(picture, scaled(*picture.shape[:2]))[:, :, None].to(self._dtype)
+        pixels = from_pixels(picture, scaled(*picture.shape[:2]))[:, :, None].to(self._weight)
         found = self._vae.encode(pixels).latent_dist.mode()
         return {"latents": Latents(standardised(found, self._config).float())}

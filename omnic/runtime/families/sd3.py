@@ -14,6 +14,7 @@ from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.encoders import T5, Clip, TextEncoder
 from omnic.runtime.guidance import constant
+from omnic.runtime.home import Home
 from omnic.runtime.schedule import Schedule, shift_of, started
 from omnic.runtime.tensors import Loaded
 from omnic.runtime.vae import KlVae
@@ -22,9 +23,9 @@ from omnic.runtime.weights import Checkpoint
 _T5_TOKENS = 256
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return TextEncoder(Words(components).encoded)
@@ -49,10 +50,10 @@ class Words:
         self._width = int(components.config("transformer")["joint_attention_dim"])
 
     def encoded(self, text: str, field: str) -> dict[str, Tensor]:
-        long = torch.zeros(1, _T5_TOKENS, self._width) if self._t5 is None else self._t5(text, field)
         found = [clip(text, field, cut=self._t5 is not None) for clip in self._clips]
         short = torch.cat([states for states, _ in found], dim=-1)
         short = functional.pad(short, (0, self._width - short.shape[-1]))
+        long = short.new_zeros(1, _T5_TOKENS, self._width) if self._t5 is None else self._t5(text, field)
         return {
             "states": torch.cat([short, long.to(short.dtype)], dim=1),
             "pooled": torch.cat([pooled for _, pooled in found], dim=-1),
@@ -96,6 +97,3 @@ class Painter(OneTransformer):
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0])}
-
-    def preview(self, job: Job) -> None:
-        return None

@@ -13,15 +13,16 @@ from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.encoders import Clip, TextEncoder
 from omnic.runtime.guidance import constant
+from omnic.runtime.home import Home
 from omnic.runtime.schedule import Schedule, started
 from omnic.runtime.tensors import Loaded
 from omnic.runtime.vae import KlVae
 from omnic.runtime.weights import Checkpoint
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             zeros = components.settings.get("force_zeros_for_empty_prompt", True)
@@ -87,6 +88,3 @@ class Painter:
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0])}
-
-    def preview(self, job: Job) -> None:
-        return None

@@ -15,6 +15,7 @@ from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Tr
 from omnic.runtime.encoders import TextEncoder
 from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import constant
+from omnic.runtime.home import Home
 from omnic.runtime.latents import noise
 from omnic.runtime.prompts import padded
 from omnic.runtime.schedule import Schedule
@@ -26,9 +27,9 @@ _TEXT = ("text_projection.",)
 _NUMBERS = ("start_number_conditioner.", "end_number_conditioner.")
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             return TextEncoder(Words(components).encoded, nothing=None)
@@ -76,7 +77,7 @@ class Maker(OneTransformer):
             raise RequestError(f"the sound can have up to {self._longest:g} seconds, not {seconds:g}", "audio_end_in_s")
         schedule = Schedule(self._scheduler, int(ask.settings["steps"]))
         x = noise(self._shape, generator) * schedule.first_sigma
-        times = [of(torch.tensor([at])) for of, at in zip(self._conditioners(), (0.0, seconds), strict=True)]
+        times = [of(torch.tensor([at])).cpu() for of, at in zip(self._conditioners(), (0.0, seconds), strict=True)]
         whole = torch.cat(times, 2)
         prompt = torch.cat([embeds.prompt["states"], *times], 1)
         # where nothing is to be kept away from, not even the length is told
@@ -109,9 +110,6 @@ class Maker(OneTransformer):
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0], job.fixed)}
-
-    def preview(self, job: Job) -> None:
-        return None
 
 
 class Speaker:

@@ -16,6 +16,7 @@ from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Tr
 from omnic.runtime.encoders import T5, TextEncoder
 from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import Guidance, constant
+from omnic.runtime.home import Home
 from omnic.runtime.latents import noise
 from omnic.runtime.prompts import cleaned
 from omnic.runtime.schedule import Schedule
@@ -27,9 +28,9 @@ from omnic.runtime.weights import Checkpoint
 _TOKENS = 512
 
 
-def load(checkpoint: Checkpoint, part: str, dtype: str, loaded: Loaded) -> Denoiser | Transform:
+def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
     """Raises Missing or Damaged."""
-    components = Components(checkpoint, dtype, loaded)
+    components = Components(checkpoint, home, loaded)
     match part:
         case "text_encoder":
             t5 = T5(components, "text_encoder", "tokenizer", _TOKENS)
@@ -132,9 +133,6 @@ class Painter:
         if "first" in job.fixed and not self._beside:
             x = torch.cat([job.fixed["first"], x[:, :, 1:]], 2)
         return {"latents": Latents(x)}
-
-    def preview(self, job: Job) -> None:
-        return None
 
 
 def _filled(states: Tensor) -> Tensor:

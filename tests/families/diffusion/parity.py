@@ -14,6 +14,7 @@ from omnic.catalog.resolve import ModelSource, resolve
 from omnic.runtime import families
 from omnic.runtime.components import built
 from omnic.runtime.diffusion import Ask, Job, advance, predict
+from omnic.runtime.home import Home
 from omnic.runtime.weights import Checkpoint
 from tests.families.diffusion.fixtures import Fixture
 from tests.families.diffusion.tokenizers import tokenizer
@@ -66,7 +67,7 @@ class Pair:
     def part(self, name: str) -> Any:
         if name not in self._parts:
             load = families.load(self.model.family).load
-            self._parts[name] = load(self.checkpoint, name, "float32", lambda done, total: None)
+            self._parts[name] = load(self.checkpoint, name, Home("float32"), lambda done, total: None)
         return self._parts[name]
 
     def run(self, part: str, inputs: Mapping[str, Any], seed: int = 0, **settings: Any) -> Any:

@@ -15,6 +15,7 @@ from omnic.catalog.part import Model
 from omnic.expr import Size
 from omnic.runtime import families
 from omnic.runtime.diffusion import Ask, advance, predict
+from omnic.runtime.home import Home
 from omnic.runtime.weights import Checkpoint
 from tests.families.diffusion.test_costs import RANDOM
 
@@ -48,7 +49,7 @@ def drawn(model: Model, precision: str) -> list[Any]:
     def part(name: str) -> Any:
         held_in = precision if precision in model.parts[name].precisions else model.parts[name].precisions[0]
         dtype = {"fp32": "float32", "bf16": "bfloat16"}[held_in]
-        return families.load(model.family).load(Checkpoint(held, None), name, dtype, lambda done, total: None)
+        return families.load(model.family).load(Checkpoint(held, None), name, Home(dtype), lambda done, total: None)
 
     def run(name: str, **inputs: Any) -> Mapping[str, Any]:
         found: Mapping[str, Any] = part(name).run(Ask(7, inputs, {"size": SIZE}))

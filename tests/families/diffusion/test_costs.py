@@ -14,6 +14,7 @@ from omnic.catalog.diffusers import FAMILIES
 from omnic.catalog.resolve import ModelSource, resolve
 from omnic.runtime import components, families
 from omnic.runtime import modules as modules_of_torch
+from omnic.runtime.home import Home
 from omnic.runtime.weights import Checkpoint
 from tests.families.diffusion.fixtures import FOLDER
 
@@ -43,7 +44,7 @@ def test_weights_to_the_byte(name: str, part: str, precision: str, monkeypatch: 
     held = manifest.Model("m", "random", name, model.family, model.format, model.config)
     dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
     loaded: list[tuple[int, int]] = []
-    families.load(model.family).load(Checkpoint(held, None), part, dtype, lambda *done: loaded.append(done))
+    families.load(model.family).load(Checkpoint(held, None), part, Home(dtype), lambda *done: loaded.append(done))
     expected = model.parts[part].cost_as(precision).weight_bytes
     assert sum(t.nbytes for module in modules for t in _held(module)) == expected
     assert loaded[-1] == (expected, expected)

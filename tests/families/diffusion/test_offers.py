@@ -12,6 +12,7 @@ from omnic import manifest
 from omnic.catalog.part import Part
 from omnic.catalog.resolve import ModelSource, resolve
 from omnic.runtime import families
+from omnic.runtime.home import Home
 from omnic.runtime.lora import HasModules
 from omnic.runtime.stepcache import HasBlocks, StepCaches
 from omnic.runtime.weights import Checkpoint
@@ -25,7 +26,7 @@ def loaded(name: str) -> tuple[Part, Any]:
     held = manifest.Model("m", "random", name, family.family, family.format, family.config)
     (part,) = (part for part in family.parts.values() if part.kind == "denoise")
     load = families.load(family.family).load
-    return part, load(Checkpoint(held, None), part.name, "float32", lambda done, total: None)
+    return part, load(Checkpoint(held, None), part.name, Home("float32"), lambda done, total: None)
 
 
 def _family(name: str) -> str:

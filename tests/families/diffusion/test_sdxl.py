@@ -17,6 +17,7 @@ from omnic.expr import Size
 from omnic.runtime import families
 from omnic.runtime.diffusion import Ask
 from omnic.runtime.errors import RequestError
+from omnic.runtime.home import Home
 from omnic.runtime.weights import Checkpoint
 from tests.families.diffusion.configs_sdxl import FIXTURES
 from tests.families.diffusion.fixtures import Held
@@ -123,7 +124,7 @@ def test_old_checkpoints_of_clip(pair: Pair, tmp_path: Path) -> None:
     save_file(tensors | {"text_model.embeddings.position_ids": torch.arange(77)[None]}, file)
     model = resolve(ModelSource("path", str(folder)), folder)
     assert model.parts["text_encoder"].cost == pair.model.parts["text_encoder"].cost
-    old = families.load("sdxl").load(Checkpoint(pair.checkpoint.model, folder), "text_encoder", "float32", print)
+    old = families.load("sdxl").load(Checkpoint(pair.checkpoint.model, folder), "text_encoder", Home("float32"), print)
     ask = Ask(0, {"text": "a cat"}, {})
     with torch.inference_mode():
         found, expected = (one.run(ask)["embeds"].prompt["states"] for one in (old, pair.part("text_encoder")))

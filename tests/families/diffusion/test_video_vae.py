@@ -14,6 +14,7 @@ from omnic.runtime.causal import Tiling
 from omnic.runtime.chunks import Chunks
 from omnic.runtime.components import Components
 from omnic.runtime.diffusion import Ask, Latents
+from omnic.runtime.home import Home
 from omnic.runtime.latents import restored
 from omnic.runtime.video_vae import VideoVae
 from tests.families.diffusion.configs_hunyuan_video15 import FIXTURES as HUNYUAN
@@ -36,7 +37,7 @@ def vae(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 class Vae:
     def __init__(self, pair: Pair) -> None:
-        self.decoder = VideoVae(Components(pair.checkpoint, "float32", lambda done, total: None)).frames()
+        self.decoder = VideoVae(Components(pair.checkpoint, Home("float32"), lambda done, total: None)).frames()
         self.theirs, self.config = pair.pipe.vae, dict(pair.pipe.vae.config)
 
     def latents(self, frames: int = 4, height: int = 6, width: int = 5) -> Latents:
