@@ -43,9 +43,8 @@ class Sketches:
         latents: Latents | None = made.get("latents")
         if latents is None or latents.values.ndim < 4:
             return None
-        x = latents.values.float()
-        if x.ndim == 5:
-            x = x[:, :, x.shape[2] // 2]
+        x = latents.values
+        x = (x[:, :, x.shape[2] // 2] if x.ndim == 5 else x).float().cpu()
         if self._map is None:
             self._map = colours(self._vae(), x.shape[1], frames=latents.values.ndim == 5)
         return to_pixels(torch.einsum("chw,cd->dhw", _with_one(x)[0], self._map))
@@ -57,15 +56,14 @@ def colours(vae: Transform, channels: int, *, frames: bool) -> Tensor:
     generator = torch.Generator("cpu").manual_seed(0)
     seen, shown = [], []
     for _ in range(max(_LEAST, -(-_TIMES * (channels + 1) // _SIDE**2))):
-        z = sum(
-            functional.interpolate(torch.randn(1, channels, _SIDE // s, _SIDE // s, generator=generator), scale_factor=s)
-            for s in _SCALES
-        ) / len(_SCALES) ** 0.5  # fmt: skip
+        small = (torch.randn(1, channels, _SIDE // s, _SIDE // s, generator=generator) for s in _SCALES)
+        z = torch.stack([functional.interpolate(each, (_SIDE, _SIDE)) for each in small]).sum(0) / len(_SCALES) ** 0.5
         picture = _picture(vae.run(Ask(0, {"latents": Latents(z[:, :, None] if frames else z)}, {})))
         pixels = torch.from_numpy(picture).float().permute(2, 0, 1)[None] / 127.5 - 1
         seen.append(_with_one(z)[0].flatten(1).T)
         shown.append(functional.adaptive_avg_pool2d(pixels, _SIDE)[0].flatten(1).T)
-    return torch.linalg.lstsq(torch.cat(seen), torch.cat(shown)).solution
+    found: Tensor = torch.linalg.lstsq(torch.cat(seen), torch.cat(shown)).solution
+    return found
 
 
 def _with_one(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ import pytest
 from omnic import driver
 from omnic.diagnostics import Sink
 from omnic.runtime.families import qwen_image_edit
+from omnic.runtime.flow import Step
 from tests.pipelines.built import PIPELINES, running
 
 PICTURE = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
@@ -139,12 +140,25 @@ def test_it_runs_with_random_weights(shipped: Shipped, tmp_path: Path, monkeypat
         calls = [getattr(pipeline, shipped.method)(**shipped.request, seed=seed) for seed in (1, 1, 2)]
         return [await call.result() for call in calls]
 
+    async def look(pipeline: Any) -> list[Any]:
+        flow = getattr(pipeline, shipped.method)(**shipped.request, seed=1)
+        flow.previews = 1
+        steps = [event async for event in flow if isinstance(event, Step)]
+        return [step.preview for step in steps if step.preview is not None]
+
     with running(tmp_path / "build", shipped.class_name) as ask:
-        answers = ask(work)
+        answers, seen = ask(work), ask(look)
     first, again, other = (np.asarray(found[shipped.output]) for found in answers)
     assert first.shape == shipped.shape
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
+    if shipped.output == "sound":
+        assert not seen
+    else:
+        (preview,) = seen
+        height, width = shipped.shape[-3:-1]
+        assert preview.dtype == np.uint8
+        assert preview.shape[0] * width == preview.shape[1] * height
     if shipped.sound is not None:
         first, again, other = (found[shipped.sound] for found in answers)
         assert (first.dtype, first.ndim) == (np.float32, 1)

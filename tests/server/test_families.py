@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from omnic import driver
 from omnic.diagnostics import Sink, render
 from omnic.runtime.picture_files import encode
-from tests.server.drawing import VIDEOS, pixels
+from tests.server.drawing import VIDEOS, events, pixels
 from tests.server.running import Server
 from tests.server.test_http import error_of
 from tests.server.test_videos import frames
@@ -99,6 +99,22 @@ def test_an_edit_follows_its_own_picture_and_no_other(edits: Server) -> None:
     assert (first == again).all()
     assert (first != other).any()
     assert (first != edited(edits, PHOTO, strength=0.3)).any()
+
+
+def test_partial_pictures_of_latents_are_rough_ones_of_the_picture(edits: Server) -> None:
+    body = {"prompt": "red", "image": _url(PHOTO), "seed": 3, "num_inference_steps": 6, "strength": 0.5}
+    with edits.client.stream(
+        "POST", f"{edits.url}/v1/images/edits", json=body | {"stream": True, "partial_images": 2}, timeout=120
+    ) as response:
+        found = list(events(response.iter_lines()))
+    assert found[-1]["type"] == "image_edit.completed"
+    picture = pixels(found[-1]["b64_json"]).astype(float)
+    partial = [pixels(e["b64_json"]).astype(float) for e in found if e["type"] == "image_edit.partial_image"]
+    assert partial
+    high, wide = partial[-1].shape[:2]
+    assert high * 32 == wide * 48
+    small = picture.reshape(high, 48 // high, wide, 32 // wide, 3).mean((1, 3))
+    assert np.corrcoef(small.flatten(), partial[-1].flatten())[0, 1] > 0.2
 
 
 def test_what_an_edit_cannot_have(edits: Server) -> None:
