@@ -9,7 +9,7 @@ from __future__ import annotations
 from omnic.contract.api import Api, Role, Standard, Unused
 from omnic.contract.domains import Choices, Range
 from omnic.contract.types import Type
-from omnic.contract.visual import IMAGE_EDITS, IMAGE_GENERATIONS, VIDEOS
+from omnic.contract.visual import IMAGE_EDITS, IMAGE_GENERATIONS, NEGATIVE, VIDEOS
 
 DEFAULT_VOICE = "default"
 VOICE_FIELDS = ("voice", "audio.voice")
@@ -95,6 +95,8 @@ _SPEECH = Api(
         "audio/pcm",
         "text/event-stream",
     ),
+    extras=(NEGATIVE,),
+    aliases=(("negative", NEGATIVE.name),),
     roles=(Role("audio", "audio"),),
     answers=(("audio",),),
     standard=(

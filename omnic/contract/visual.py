@@ -15,7 +15,7 @@ _STRING, _NUMBER, _WHOLE, _OBJECT = ("string",), ("number",), ("integer",), ("ob
 _NO_CHOICE = "this pipeline leaves no choice of it to requests"
 _SEED = Standard("seed", Type("seed"), doc="the same seed gives the same result; drawn at random if left out")
 _MODEL = Standard("model", _TEXT, doc="the served model")
-_NEGATIVE = Extra("negative_prompt", "text", ("negative_prompt", "negative"), doc="what to keep away from")
+NEGATIVE = Extra("negative_prompt", "text", ("negative_prompt", "negative"), doc="what to keep away from")
 _ALIASES = (("steps", "num_inference_steps"), ("guidance", "guidance_scale"), ("negative", "negative_prompt"))
 
 _SHARED_UNUSED = (
@@ -65,7 +65,7 @@ IMAGE_GENERATIONS = Api(
     input="prompt",
     input_kind="text",
     input_max_chars=PROMPT_MAX_CHARS,
-    extras=(_NEGATIVE,),
+    extras=(NEGATIVE,),
     open=("text",),
     gives=("application/json", "text/event-stream"),
     roles=(Role("image", "image"),),
@@ -83,7 +83,7 @@ IMAGE_EDITS = Api(
     input_kind="text",
     input_max_chars=PROMPT_MAX_CHARS,
     extras=(
-        _NEGATIVE,
+        NEGATIVE,
         Extra("mask", "image", ("mask",), doc="where to change the first picture: where this is transparent"),
         Extra("image", "image", required=True, many=True, doc="what to start from"),
     ),
@@ -110,7 +110,7 @@ VIDEOS = Api(
     input_kind="text",
     input_max_chars=PROMPT_MAX_CHARS,
     extras=(
-        _NEGATIVE,
+        NEGATIVE,
         Extra("input_reference", "image", doc="a picture to begin from, as an upload or a data URL"),
     ),
     open=("text", "image"),
