@@ -49,11 +49,12 @@ class Layers(Protocol):
 
     `head` looks at the whole picture (it has attention); a block sees what convolutions reach: `reach[i]` places
     beyond what is wanted of it, in places of what it is given, and `reach[-1]` is that of `tail`. Where `doubles`,
-    a block makes twice as many rows and columns. `scale` is pixels a row of latents; `later` how many frames each
-    frame of latents after the first stands for.
+    a block makes twice as many rows and columns. `module` is the decoder, `beside` are modules used besides it.
+    `scale` is pixels a row of latents; `later` how many frames each frame of latents after the first stands for.
     """
 
     module: nn.Module
+    beside: Sequence[nn.Module]
     blocks: Sequence[nn.Module]
     doubles: tuple[bool, ...]
     reach: tuple[int, ...]
@@ -81,20 +82,35 @@ def reach_of(blocks: Sequence[tuple[int, int, bool]]) -> tuple[int, ...]:
     return tuple(reach)
 
 
-class Decoding:
-    """A decode in work."""
+class Frame(nn.Module):
+    """A frame through all layers, as a module: what is remembered goes in and comes out, and nothing stays in it."""
 
     def __init__(self, layers: Layers) -> None:
-        self._layers, self._memory = layers, Memory(layers.module)
+        super().__init__()
+        self._layers = layers
+        self.parts = nn.ModuleList([layers.module, *layers.beside])
 
-    def frame(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, places: Sequence[Any], first: bool) -> tuple[Tensor, list[Any]]:
         """The next frame of latents [1, C, 1, h, w] -> frames [1, 3, n, H, W] in -1..1."""
-        memory = self._memory.frame()
+        memory = Memory(self._layers.module)
+        memory.places, memory.first = list(places), first
         x = self._layers.head(z, memory)
         for index in range(len(self._layers.blocks)):
             x = self._layers.block(index, x, memory)
-        made = self._layers.tail(x, memory)
-        memory.done()
+        return self._layers.tail(x, memory), memory.places
+
+
+class Decoding:
+    """A decode in work."""
+
+    def __init__(self, frame: Frame, layers: Layers) -> None:
+        self._frame, self._memory = frame, Memory(layers.module)
+
+    def frame(self, z: Tensor) -> Tensor:
+        """As `Frame.forward`."""
+        made: Tensor
+        made, self._memory.places = self._frame(z, self._memory.places, self._memory.first)
+        self._memory.done()
         return made
 
 

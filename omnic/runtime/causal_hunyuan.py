@@ -20,6 +20,7 @@ class HunyuanLayers:
 
     def __init__(self, vae: Any, config: Mapping[str, Any]) -> None:
         self.module: nn.Module = vae.decoder
+        self.beside: Sequence[nn.Module] = ()
         self.blocks: Sequence[nn.Module] = tuple(vae.decoder.up_blocks)
         self.doubles = tuple(block.upsamplers is not None for block in vae.decoder.up_blocks)
         self.reach = reach_of(

@@ -19,6 +19,7 @@ class WanLayers:
     def __init__(self, vae: Any, config: Mapping[str, Any]) -> None:
         self._vae, self._patch = vae, _patch(config)
         self.module: nn.Module = vae.decoder
+        self.beside: Sequence[nn.Module] = (vae.post_quant_conv,)
         self.blocks: Sequence[nn.Module] = tuple(vae.decoder.up_blocks)
         self.doubles = tuple(_doubles(block) for block in self.blocks)
         self.reach = reach_of(

@@ -46,6 +46,10 @@ class KlDecoder:
         latents: Latents = ask.inputs["latents"]
         return {"image": to_pixels(self.decode(latents.values)[0])}
 
+    def bodies(self) -> Mapping[str, torch.nn.Module]:
+        """What does the work."""
+        return {"decoder": self._vae.decoder}
+
     def decode(self, latents: Tensor) -> Tensor:
         """[1, C, h, w] -> [1, 3, H, W] in -1..1."""
         restored = self.restored(latents).to(self._weight)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from omnic.expr import Size
-from omnic.runtime.causal import Decoding, Layers, Tiling
+from omnic.runtime.causal import Decoding, Frame, Layers, Tiling
 from omnic.runtime.causal_hunyuan import HunyuanLayers
 from omnic.runtime.causal_wan import Encoding, WanLayers
 from omnic.runtime.components import Components
@@ -53,10 +53,15 @@ class _Vae:
         self._vae: Any = vae
         self._config = config
         self._weight = held(vae)
+        self._frame = Frame(self.layers())
+
+    def bodies(self) -> Mapping[str, torch.nn.Module]:
+        """What runs a frame as a whole. Tiles take it apart."""
+        return {"decoder": self._frame}
 
     def decode(self, latents: Tensor) -> Tensor:
         """[1, C, F, h, w] -> [1, 3, frames, H, W] in -1..1."""
-        decoding = Decoding(self.layers())
+        decoding = Decoding(self._frame, self.layers())
         return torch.cat([decoding.frame(z) for z in self._restored(latents)], 2)
 
     def layers(self) -> Layers:
@@ -72,7 +77,7 @@ class _Vae:
             tiling = Tiling(self.layers(), (height, width), tile)
             if len(tiling.tiles) > 1:
                 return tiling
-        return Decoding(self.layers())
+        return Decoding(self._frame, self.layers())
 
     def _restored(self, latents: Tensor) -> tuple[Tensor, ...]:
         """Each frame as the VAE made it."""

@@ -124,6 +124,10 @@ class Speaker:
         """One channel, the mean of those that the VAE makes."""
         return {"audio": self.decode(ask.inputs["latents"])[0].mean(0).cpu().numpy()}
 
+    def bodies(self) -> Mapping[str, torch.nn.Module]:
+        """What does the work."""
+        return {"decoder": self._vae.decoder}
+
     def decode(self, latents: Latents) -> Tensor:
         """[1, C, length] -> [1, channels, samples], float32, as long as was asked for."""
         sound: Tensor = self._vae.decode(latents.values.to(self._dtype)).sample
