@@ -23,13 +23,19 @@ class Linear:
     reads the weights once a block, which long prompts pay for. benchmarks/linear.py measures both.
     """
 
-    __slots__ = ("_bias", "_packed", "_weight")
+    __slots__ = ("_packed", "_weight", "bias")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, pack: bool = True) -> None:
         pack = pack and weight.device.type == "cpu" and packs(weight.shape, weight.dtype)
-        self._bias = bias
+        self.bias = bias
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None) if pack else None
         self._weight = None if pack else weight
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight [outputs, columns] as it was given, where it was not packed."""
+        assert self._weight is not None, "packed"
+        return self._weight
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = x.shape[0]
@@ -44,10 +50,10 @@ class Linear:
 
     def _product(self, x: Tensor) -> Tensor:
         if self._packed is not None:
-            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+            product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
             return product
         assert self._weight is not None
-        return functional.linear(x, self._weight, self._bias)
+        return functional.linear(x, self._weight, self.bias)
 
 
 def _blocks(x: Tensor) -> list[Tensor]:

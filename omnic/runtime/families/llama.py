@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from omnic.runtime.convert import directory
 from omnic.runtime.families.attention import Cache, Plan
+from omnic.runtime.home import CPU
 from omnic.runtime.language import Span
 from omnic.runtime.linear import Linear, packs
 from omnic.runtime.tensors import Loaded, Seeded, Shards, Source, dtype_of
@@ -110,7 +111,7 @@ class Llama:
     def __init__(self, config: Config, dtype: torch.dtype, source: Source, loaded: Loaded) -> None:
         self.config, self.dtype = config, dtype
         self.vocabulary = config.vocabulary
-        reader = _Reader(config, dtype, source, loaded)
+        reader = Reader(config, dtype, source, loaded)
         self.weight_bytes = reader.total
         self._embedding, self._norm, self._head, self._layers = reader.model()
         self._caches: tuple[Cache, ...] = ()
@@ -161,11 +162,14 @@ class Llama:
         return (functional.rms_norm(x, weight.shape, None, self.config.epsilon) * weight).to(self.dtype)
 
 
-class _Reader:
+class Reader:
     """Reads the weights in the order the forward uses them, fused and packed as it goes."""
 
-    def __init__(self, config: Config, dtype: torch.dtype, source: Source, loaded: Loaded) -> None:
+    def __init__(
+        self, config: Config, dtype: torch.dtype, source: Source, loaded: Loaded, device: torch.device = CPU
+    ) -> None:
         self.config, self.dtype, self.source, self.loaded = config, dtype, source, loaded
+        self.device = device
         c = config
         width, kv_width = c.heads * c.head_dim, c.kv_heads * c.head_dim
         self.attention = {"q_proj": width, "k_proj": kv_width, "v_proj": kv_width}
@@ -210,16 +214,16 @@ class _Reader:
     def linear(self, prefix: str, parts: dict[str, int], columns: int, bias: bool) -> Linear:
         """One `Linear` whose outputs are those of all `parts` (name: outputs) in turn."""
         outputs = sum(parts.values())
-        if packs((outputs, columns), self.dtype):
+        if self.device.type == "cpu" and packs((outputs, columns), self.dtype):
             if self.scratch.numel() < outputs * columns:
                 self.scratch = torch.empty(outputs * columns, dtype=self.dtype)
             weight = self.scratch[: outputs * columns].view(outputs, columns)
         else:
-            weight = torch.empty(outputs, columns, dtype=self.dtype)
+            weight = torch.empty(outputs, columns, dtype=self.dtype, device=self.device)
         self.rows([f"{prefix}{part}.weight" for part in parts], list(parts.values()), weight)
         biases = None
         if bias:
-            biases = torch.empty(outputs, dtype=self.dtype)
+            biases = torch.empty(outputs, dtype=self.dtype, device=self.device)
             self.rows([f"{prefix}{part}.bias" for part in parts], list(parts.values()), biases)
         return Linear(weight, biases)
 
@@ -228,7 +232,7 @@ class _Reader:
             self.read(name, rows)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
-        result = torch.empty(shape, dtype=self.dtype)
+        result = torch.empty(shape, dtype=self.dtype, device=self.device)
         self.read(name, result)
         return result
 
