@@ -18,6 +18,7 @@ OK, BROKEN, MISSING, NOTE = "ok", "broken", "missing", "note"
 EXTRAS = {
     "serve": "running and serving builds",
     "demo": "the weights of the shipped pipelines",
+    "tensorrt": "engines of TensorRT",
     "dev": "working on omnic itself",
 }
 _WEIGHTS = {

@@ -6,7 +6,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-SHELVES = {"checkpoints": "converted weights", "digests": "hashes of weight files"}  # only these are ever removed
+SHELVES = {  # only these are ever removed
+    "checkpoints": "converted weights",
+    "digests": "hashes of weight files",
+    "engines": "engines of TensorRT",
+}
 
 
 @dataclass(frozen=True, slots=True)
