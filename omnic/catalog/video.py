@@ -34,7 +34,7 @@ def held(vae: Component) -> Held:
     """Of Wan's two versions, of Qwen-Image and of HunyuanVideo 1.5."""
     config = vae.config
     if "block_out_channels" in config:
-        return Held(int(config["block_out_channels"][0]), 28, 31, 38)
+        return Held(int(config["block_out_channels"][0]), 28, 28, 38)
     patch, encoder = int(config.get("patch_size") or 1) ** 2, int(config["base_dim"])
     width, encoder_width = -(-int(config.get("decoder_base_dim") or encoder) // patch), -(-encoder // patch)
     if config.get("is_residual"):

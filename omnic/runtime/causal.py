@@ -83,7 +83,8 @@ def reach_of(blocks: Sequence[tuple[int, int, bool]]) -> tuple[int, ...]:
 
 
 class Frame(nn.Module):
-    """A frame through all layers, as a module: what is remembered goes in and comes out, and nothing stays in it."""
+    """A frame through all layers, as a module: what is remembered goes in and comes out, and nothing stays in it. A
+    list of it is used up: what a layer remembers of earlier frames is let go of when it has seen this one."""
 
     def __init__(self, layers: Layers) -> None:
         super().__init__()
@@ -93,11 +94,11 @@ class Frame(nn.Module):
     def forward(self, z: Tensor, places: Sequence[Any], first: bool) -> tuple[Tensor, list[Any]]:
         """The next frame of latents [1, C, 1, h, w] -> frames [1, 3, n, H, W] in -1..1."""
         memory = Memory(self._layers.module)
-        memory.places, memory.first = list(places), first
-        x = self._layers.head(z, memory)
+        memory.places, memory.first = places if isinstance(places, list) else list(places), first
+        x = [self._layers.head(z, memory)]  # a list, to hand what is in it on without holding on to it
         for index in range(len(self._layers.blocks)):
-            x = self._layers.block(index, x, memory)
-        return self._layers.tail(x, memory), memory.places
+            x.append(self._layers.block(index, x.pop(), memory))
+        return self._layers.tail(x.pop(), memory), memory.places
 
 
 class Decoding:

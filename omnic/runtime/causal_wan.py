@@ -42,7 +42,8 @@ class WanLayers:
 
     def tail(self, x: Tensor, memory: Memory) -> Tensor:
         decoder = self._vae.decoder
-        x = _convolved(decoder.conv_out, decoder.nonlinearity(decoder.norm_out(x)), memory)
+        x = decoder.norm_out(x)
+        x = _convolved(decoder.conv_out, decoder.nonlinearity(x), memory)
         if self._patch > 1:
             x = _patches().unpatchify(x, self._patch)
         return x.clamp(-1.0, 1.0)

@@ -32,6 +32,7 @@ class Device:
     """
 
     def __init__(self, name: str = "cpu", threads: int = 0) -> None:
+        heap.keep()  # before there is a thread with a heap of its own
         self.name = name
         self._cores = threads or len(os.sched_getaffinity(0))
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
@@ -98,7 +99,6 @@ class Device:
     def _main(self) -> None:
         import torch
 
-        heap.keep()
         torch.set_num_threads(self._cores)
         if self.torch.type == "cuda":
             torch.cuda.set_device(self.torch)
