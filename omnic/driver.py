@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from omnic.dsl.lower import Lowered
     from omnic.ir.pipeline import Pipeline
     from omnic.passes import Context, Pass
+    from omnic.runtime.engines.builder import Builder
     from omnic.runtime.lock import FileRecord, Lock, ModelRecord
 
 
@@ -48,6 +50,7 @@ class BuildResult:
     planned: Planned
     lock: Lock
     changed: bool  # false where the directory already held exactly this build
+    engines: tuple[str, ...] = ()  # a line for each that was made, or taken from the cache
 
 
 def front(
@@ -93,12 +96,15 @@ def build(
     sets: tuple[str, ...] = (),
     locked: bool = False,
     versions: Versions | None = None,
+    ahead: bool = True,
+    builder: Callable[[str], Builder] | None = None,
 ) -> BuildResult | None:
-    """Compile a file into a build directory.
+    """Compile a file into a build directory. With `ahead`, its engines are made, by what `builder` gives, if given.
 
     None, and errors in `sink`, where the source is at fault. Raises runtime.errors.Stale with `locked` and
-    something drifted, codegen.files.Occupied if `out` may not be written.
+    something drifted, codegen.files.Occupied if `out` may not be written, engines.EnginesFailed.
     """
+    from omnic import engines
     from omnic.codegen import files
     from omnic.runtime import lock as locks
     from omnic.runtime.errors import Stale
@@ -108,14 +114,17 @@ def build(
     if planned is None:
         return None
     lock, content = emit(planned, versions or Versions.here(planned))
-    local = locks.local(path.resolve())
+    said: list[str] = []
     with files.alone(out):
         before = _before(out, locked)
         if before is not None and locked and (drift := locks.difference(before, lock)):
             raise Stale(f"{out}: {drift}; build without --locked to take it up")
+        made = engines.make(planned, content, said.append, builder) if ahead else ()
+        local = locks.local(path.resolve(), engines.records(made))
         unchanged = before == lock and all((out / n).exists() for n in (*content, locks.LOCAL_FILE))
         files.put({**content, locks.FILE: lock.dump(), locks.LOCAL_FILE: local}, out, before.outputs if before else {})
-    return BuildResult(out, planned, lock, changed=not unchanged)
+        engines.put(made, out)
+    return BuildResult(out, planned, lock, changed=not unchanged, engines=tuple(said))
 
 
 def _before(out: Path, locked: bool) -> Lock | None:

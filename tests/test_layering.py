@@ -110,7 +110,7 @@ def test_imports_follow_the_table(path: Path) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("package", ["driver", "cli"])
+@pytest.mark.parametrize("package", ["driver", "engines", "cli"])
 def test_the_runtime_is_imported_late(package: str) -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}"

@@ -127,7 +127,7 @@ def build(
         bool, typer.Option("--locked", help="Refuse if anything differs from what omnic.lock in DIR records.")
     ] = False,
     no_engines: Annotated[
-        bool, typer.Option("--no-engines", help="Make no engine artefacts (this version makes none).")
+        bool, typer.Option("--no-engines", help="Make no engines of TensorRT: what stages run by them cannot run.")
     ] = False,
 ) -> None:
     """Compile a pipeline into a directory that serves.
@@ -139,10 +139,16 @@ def build(
       omnic build pipelines/assistant.omni -o build/assistant
       omnic serve build/assistant
     """
-    made = built(file, out, deploy, target, tuple(set or ()), locked=locked)
-    if no_engines:
-        print("omnic: --no-engines changes nothing: this version makes none for any target", file=sys.stderr)
+    from omnic.engines import wanted
+
+    made = built(file, out, deploy, target, tuple(set or ()), locked=locked, ahead=not no_engines)
     pipeline = made.planned.pipeline
+    if no_engines:
+        stages = ", ".join(f"`{name}`" for name in wanted(pipeline))
+        what = f"{stages} cannot run until it is built without" if stages else "changes nothing: this plan has none"
+        print(f"omnic: --no-engines: {what}" if stages else f"omnic: --no-engines {what}", file=sys.stderr)
+    for line in made.engines:
+        print(f"omnic: {line}", file=sys.stderr)
     endpoints = ", ".join(endpoint.name for endpoint in pipeline.endpoints) or "no endpoints"
     print(f"{made.out}: {'built' if made.changed else 'up to date'}, {pipeline.name} on {pipeline.target}: {endpoints}")
 
@@ -206,18 +212,22 @@ def built(
     sets: tuple[str, ...] = (),
     *,
     locked: bool = False,
+    ahead: bool = True,
 ) -> BuildResult:
     """The file compiled into `out` (`build/NAME` if None), its warnings printed. Leaves with 1 if it has errors."""
     from omnic import driver
     from omnic.codegen.files import Occupied
     from omnic.diagnostics import Sink
+    from omnic.engines import EnginesFailed
     from omnic.runtime.errors import Stale
 
     sink = Sink()
     path = _readable(file)
     out = Path(os.path.normpath(out or Path("build") / path.stem))  # `gone/../there` is `there`
     try:
-        result = driver.build(path, out, sink, deploy=deploy, target=target, sets=sets, locked=locked)
+        result = driver.build(path, out, sink, deploy=deploy, target=target, sets=sets, locked=locked, ahead=ahead)
+    except EnginesFailed as error:
+        raise Refusal(f"{error}; `--no-engines` builds the rest", 1) from None
     except (Stale, Occupied) as error:
         raise Refusal(str(error), 1) from None
     return _or_leave(result, sink)

@@ -88,7 +88,7 @@ def _comment(stage: Stage) -> tuple[str, ...]:
 def _construct(stage: Stage, names: Names) -> str:
     name = py.quoted(stage.name)
     on_thread = stage.kind != "decode"  # of the device, whose share of the processor it is
-    how = [f"{k}={_how(k, s.value)}" for k, s in stage.how if k != "on" and not (on_thread and k == "threads")]
+    how = [_how(stage, k, s.value) for k, s in stage.how if k != "on" and not (on_thread and k == "threads")]
     match stage.kind:
         case "generate":
             function, args = (
@@ -118,8 +118,15 @@ def _construct(stage: Stage, names: Names) -> str:
     return f"{target}\n            {layout.call(function, args, indent=12)}\n        )"
 
 
-def _how(key: str, value: Any) -> str:
-    """A decision as an argument: adapters are checkpoints, by the names that requests know."""
+def _how(stage: Stage, key: str, value: Any) -> str:
+    """A decision as an argument: adapters are checkpoints, by the names that requests know; engines made ahead are
+    found in the build."""
+    if key == "engine" and value == "tensorrt":
+        return f"engines=build.engines({py.quoted(stage.name)})"
+    return f"{key}={_value(key, value)}"
+
+
+def _value(key: str, value: Any) -> str:
     if key not in ("loras", "fuse"):
         return py.literal(value)
     named = (item.partition("=") for item in value)

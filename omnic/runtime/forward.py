@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omnic.runtime import families
 from omnic.runtime.device import Device
@@ -17,7 +17,11 @@ from omnic.runtime.edges import Channel, Port
 from omnic.runtime.flow import Flow
 from omnic.runtime.home import Home, moved
 from omnic.runtime.stage import Progress, Running
+from omnic.runtime.tensors import Loaded
 from omnic.runtime.weights import Checkpoint
+
+if TYPE_CHECKING:
+    from omnic.runtime.engines.ahead import Ahead
 
 T = TypeVar("T")
 
@@ -40,22 +44,29 @@ class Forward:
         dtype: str,
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
+        engines: Ahead | None = None,
     ) -> None:
         self.name, self.checkpoint, self._device = name, checkpoint, device
         self._part, self._inputs, self._outputs = part, inputs, outputs
         self._home = Home(dtype, device.torch)
+        self._engines = engines
         self._totals = {"requests": 0.0, "busy_seconds": 0.0}
         self._transform: Transform | None = None
 
     def load(self, progress: Progress) -> None:
-        """Raises Missing or Damaged for a checkpoint that cannot be used."""
+        """Raises Missing or Damaged for a checkpoint that cannot be used, what `Ahead.install` does for an engine."""
         family = families.load(self.checkpoint.model.family)
 
         def loaded(done: int, total: int) -> None:
             progress(self.name, done, total)
 
-        load = partial(family.load, self.checkpoint, self._part, self._home, loaded)
-        self._transform = self._device.submit(load).result()
+        self._transform = self._device.submit(partial(self._loaded, family, loaded)).result()
+
+    def _loaded(self, family: Any, loaded: Loaded) -> Transform:
+        transform: Transform = family.load(self.checkpoint, self._part, self._home, loaded)
+        if self._engines is not None:
+            self._engines.install(transform)
+        return transform
 
     def start(self, flow: Flow, **given: Any) -> Running:
         ports = {name: Port() for name in self._outputs}

@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
@@ -116,9 +117,30 @@ def _changed(what: str, was: str | None, now: str | None) -> str | None:
     return f"{what} changed: was {was[:12]}, is {now[:12]}"
 
 
-def local(source: Path) -> bytes:
+class EngineRecord(TypedDict):
+    """An engine: of which stage and body, for calls of which signature, and its directory in `engines/`."""
+
+    stage: str
+    body: str
+    signature: str
+    entry: str
+
+
+def local(source: Path, engines: Sequence[EngineRecord] = ()) -> bytes:
     """The content of `engines.lock`: where this machine's build came from, and its engine artefacts."""
-    return (json.dumps({"lock": VERSION, "origin": str(source), "engines": []}, indent=2) + "\n").encode()
+    held = {"lock": VERSION, "origin": str(source), "engines": list(engines)}
+    return (json.dumps(held, indent=2) + "\n").encode()
+
+
+def engines(build: Path) -> list[EngineRecord]:
+    """The engines of a build, as `engines.lock` names them. Raises Stale if it cannot be read."""
+    try:
+        held = json.loads((build / LOCAL_FILE).read_bytes())
+        return msgspec.convert(held["engines"], list[EngineRecord])
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError) as error:
+        raise Stale(f"{build / LOCAL_FILE} is damaged ({error}): build again") from None
 
 
 # --- this machine -----------------------------------------------------------------------------------------------------

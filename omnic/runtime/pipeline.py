@@ -10,14 +10,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from omnic import manifest
+from omnic.runtime import lock
 from omnic.runtime.device import Device
 from omnic.runtime.errors import Elsewhere
 from omnic.runtime.lock import build_command, origin
 from omnic.runtime.stage import Progress, Stage
 from omnic.runtime.weights import Checkpoint, locate
+
+if TYPE_CHECKING:
+    from omnic.runtime.engines.ahead import Ahead
 
 S = TypeVar("S", bound=Stage)
 
@@ -45,6 +49,13 @@ class Build:
     def device(self, name: str, threads: int = 0) -> Device:
         """The thread that does the work of a device, which all stages placed there share; `threads` as `Device`."""
         return self.devices.setdefault(name, Device(name, threads))
+
+    def engines(self, stage: str) -> Ahead:
+        """The engines of a stage that were made ahead. Raises errors.Stale for a lock that cannot be read."""
+        from omnic.runtime.engines.ahead import Ahead, Record
+
+        held = [Record(**record) for record in lock.engines(self.path) if record["stage"] == stage]
+        return Ahead(self.path / "engines", held)
 
     def checkpoint(self, model: str) -> Checkpoint:
         """Where a model of the manifest lies on this machine. Raises weights.Missing, which names the part."""

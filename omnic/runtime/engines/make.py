@@ -11,6 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
+
 from omnic.runtime.diffusion import Ask, predict
 from omnic.runtime.engines import gate, store
 from omnic.runtime.engines.artefact import Artefact, Input
@@ -36,8 +38,10 @@ def engines(label: str, part: Any, asks: Iterable[Ask], batch: int, builder: Bui
     Raises Unfit, which names the body, for one that cannot be exported or built, gate.Unfaithful for an engine that
     computes something else.
     """
+    with torch.inference_mode():
+        seen = observed(part, asks, batch)
     made = []
-    for body, calls in observed(part, asks, batch):
+    for body, calls in seen:
         for alike in _by_signature(calls):
             try:
                 obtained = _engine(f"{label}.{body.name}", body, alike, builder, settings)

@@ -48,8 +48,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def built(builder: Reference, folder: Path, *every: Ask) -> list[Record]:
     """The engines of a stage in the folder of a build."""
-    with torch.inference_mode():
-        made = engines("toys.rows", Stage(), every, 1, builder, Settings())
+    made = engines("toys.rows", Stage(), every, 1, builder, Settings())
     return [Record("rows", one.body, one.signature, taken(one.obtained.artefact, folder).path.name) for one in made]
 
 
