@@ -50,6 +50,7 @@ class Request:
     cancelled: bool = False
     posted: int = 0  # deliveries to the event loop that used credit,
     delivered: int = 0  # and how many of them have arrived
+    flying: int = 0  # steps that will give it a token, and were launched
     queued_at: float = 0.0
     began_at: float = 0.0
     first_token_at: float = 0.0
@@ -62,10 +63,12 @@ class Request:
 
     @property
     def ready(self) -> bool:
-        """Whether its readers can take what the next step would give."""
+        """Whether it wants a next step, and its readers can take what that would give."""
         if self.scheduled.prefilling:
             return True
-        return min(self.text.credit, self.tokens.credit) > self.posted - self.delivered
+        if self.scheduled.generated >= self.max_tokens:
+            return False  # its last token is on its way
+        return min(self.text.credit, self.tokens.credit) > self.posted - self.delivered + self.flying
 
     def span(self, work: Work) -> Span:
         known = self.prompt if self.scheduled.prefilling else self.answer
@@ -77,7 +80,6 @@ class Request:
         self.answer.append(token)
         if self.seen is not None:
             self.seen[token] = True
-        self.scheduled.generated += 1
         if token in self.stop_ids:
             return Delivery(self, self._rest(), token, "stop")
         text = self.stops.push(self.detokeniser.push(token))

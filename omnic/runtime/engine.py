@@ -9,11 +9,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from omnic.runtime.answer import Delivery, Request, deliver, rows_of
+from omnic.runtime.answer import Delivery, Request, deliver
 from omnic.runtime.device import Device
 from omnic.runtime.errors import StageFailed
-from omnic.runtime.language import LanguageModel, Span
-from omnic.runtime.sampling import Rows, Sample
+from omnic.runtime.generate_steps import Flight, Steps
 from omnic.runtime.scheduler import Scheduler, Work
 from omnic.runtime.scheduler import Sequence as Scheduled
 from omnic.runtime.threads import warn_of_spinning
@@ -29,6 +28,16 @@ class Step:
     work: tuple[Work, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A step on its way."""
+
+    work: tuple[Work, ...]
+    drawing: tuple[Request, ...]  # whom it gives a token, in order
+    began: float
+    flight: Flight
+
+
 Hook = Callable[[Step], None]
 """For tests: called on the device's thread before each step, which it may delay, or fail by raising."""
 
@@ -36,24 +45,28 @@ Hook = Callable[[Step], None]
 class Engine:
     """Runs requests on a loaded model, all of them together, in turns of its device.
 
-    What fails in a step fails the requests of that step; the others go on. Stops for good only on `close`, or on an
-    exception that is no Exception (a SystemExit): then all requests fail, and new ones are refused.
+    Where steps run apart from this thread, the next is launched before the last is read; what it computes for a request
+    that turns out to have ended is dropped. What fails in a step fails the requests of that step; the others go on.
+    Stops for good only on `close`, or on an exception that is no Exception (a SystemExit): then all requests fail, and
+    new ones are refused.
     """
 
     def __init__(
-        self, name: str, load: Callable[[], LanguageModel], device: Device, *, slots: int, prefill_chunk: int,
-        steady: bool, sample: Sample, hook: Hook | None = None,
+        self, name: str, load: Callable[[], Steps], device: Device, *, slots: int, prefill_chunk: int, steady: bool,
+        hook: Hook | None = None,
     ) -> None:  # fmt: skip
         """`load` runs on the device's thread, where the model will. `steady`: prompts are always cut at multiples of
         `prefill_chunk` (see Scheduler)."""
-        self.name, self._load, self._sample, self._hook = name, load, sample, hook
+        self.name, self._load, self._hook = name, load, hook
         self._device, self._slots, self._chunk, self._steady = device, slots, prefill_chunk, steady
-        self._scheduler = self._new_scheduler()
+        self._flights: deque[_Launched] = deque()
+        self._ended_at = 0.0  # the last step that was read
         self._requests: dict[Scheduled, Request] = {}  # waiting or running
         self._inbox: deque[Request] = deque()  # new, or cancelled
         self._closing = False
         self._dead: BaseException | None = None
-        self.model: LanguageModel  # once `start` has returned
+        self._scheduler = Scheduler(slots, prefill_chunk, steady=steady)
+        self.steps: Steps  # once `start` has returned
         self._counts = dict.fromkeys(
             ("requests", "prompt_tokens", "completion_tokens", "steps", "rows", "busy_seconds",
              "queue_seconds", "first_tokens", "first_token_seconds"), 0.0
@@ -105,7 +118,8 @@ class Engine:
     # --- the device's thread ---------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        self.model = self._load()
+        self.steps = self._load()
+        self._scheduler = self._new_scheduler()
         self._warm_up()
 
     def _turn(self) -> bool:
@@ -114,6 +128,7 @@ class Engine:
             return self._run()
         except Exception as error:  # a bug outside of any step
             log.exception("stage `%s`: the engine lost its requests", self.name)
+            self._flights.clear()
             self._fail(list(self._requests.values()), error)
             self._scheduler = self._new_scheduler()
             return True
@@ -130,38 +145,79 @@ class Engine:
         self._fail(list(self._requests.values()), reason)
 
     def _new_scheduler(self) -> Scheduler:
-        return Scheduler(self._slots, self._chunk, steady=self._steady)
+        return Scheduler(self._slots, self._chunk, steady=self._steady, least=self.steps.least)
 
     def _warm_up(self) -> None:
         """Runs a few steps of the shapes to come: loads kernels, wakes threads, and sets the pace of prompts."""
-        chunk = tuple([0] * min(self._chunk, 32))
+        chunk = self.steps.prepare(self._chunk)
         for _ in range(3):
             began = time.perf_counter()
-            self._sample(self.model.forward([Span(0, 0, chunk[:1], True)]), Rows(uniform=None))
+            self.steps.trial(1)
             single = time.perf_counter() - began
             began = time.perf_counter()
-            self.model.forward([Span(0, 0, chunk, True)])
+            self.steps.trial(chunk)
             several = time.perf_counter() - began
         self._scheduler.pace.took(0, 1, single)
-        self._scheduler.pace.took(len(chunk), 0, several)
+        self._scheduler.pace.took(chunk, 0, several)
 
     def _run(self) -> bool:
         self._turn_inbox()
         work = self._scheduler.plan(lambda scheduled: self._requests[scheduled].ready)
-        if not work:
-            return False
-        requests = [self._requests[w.sequence] for w in work]
+        if work:
+            self._launch(work)
+        if self._flights and len(self._flights) > (self.steps.lag if work else 0):
+            self._land(self._flights.popleft())
+            return True
+        return bool(work)
+
+    def _launch(self, work: tuple[Work, ...]) -> None:
         began = time.perf_counter()
+        requests = [self._requests[w.sequence] for w in work]
+        self._counts["steps"] += 1
+        self._counts["rows"] += len(work)
         try:
-            deliveries = self._step(work, began)
+            if self._hook:
+                self._hook(Step(int(self._counts["steps"]), work))
+            for request, item in zip(requests, work, strict=True):
+                if item.start == 0:
+                    request.began_at = time.monotonic()
+                    self._counts["queue_seconds"] += request.began_at - request.queued_at
+            flight = self.steps.launch(list(zip(requests, work, strict=True)))
+        except Exception as error:
+            self._counts["busy_seconds"] += time.perf_counter() - began
+            log.exception("stage `%s`: a step failed", self.name)
+            self._fail(requests, error)
+            return
+        drawing = tuple(request for request, item in zip(requests, work, strict=True) if item.samples)
+        for request in drawing:
+            request.flying += 1
+        self._scheduler.launched(work)
+        self._flights.append(_Launched(work, drawing, began, flight))
+
+    def _land(self, step: _Launched) -> None:
+        """Reads a step's tokens, and gives them to those who still want them."""
+        for request in step.drawing:
+            request.flying -= 1
+        wanting = [self._requests.get(request.scheduled) is request for request in step.drawing]
+        try:
+            tokens = step.flight.tokens()
+            deliveries = [
+                self._unsound(request) if token is None else self._drawn(request, token)
+                for request, token, wants in zip(step.drawing, tokens, wanting, strict=True)
+                if wants
+            ]
         except Exception as error:
             log.exception("stage `%s`: a step failed", self.name)
-            self._fail(requests, error)  # also one that this step ended, of which nobody has heard
-            return True
+            # also one that this step ended, of which nobody has heard
+            self._fail([request for request, wants in zip(step.drawing, wanting, strict=True) if wants], error)
+            return
         finally:
-            self._counts["busy_seconds"] += time.perf_counter() - began
+            now = time.perf_counter()
+            seconds = now - max(step.began, self._ended_at)
+            self._counts["busy_seconds"] += seconds
+            self._ended_at = now
+        self._scheduler.took(step.work, seconds)
         self._post(deliveries)
-        return True
 
     def _turn_inbox(self) -> None:
         while self._inbox:
@@ -171,26 +227,6 @@ class Engine:
             else:
                 self._requests[request.scheduled] = request
                 self._scheduler.add(request.scheduled)
-
-    def _step(self, work: tuple[Work, ...], began: float) -> list[Delivery]:
-        self._counts["steps"] += 1
-        self._counts["rows"] += len(work)
-        if self._hook:
-            self._hook(Step(int(self._counts["steps"]), work))
-        pairs = [(self._requests[w.sequence], w) for w in work]
-        for request, item in pairs:
-            if item.start == 0:
-                request.began_at = time.monotonic()
-                self._counts["queue_seconds"] += request.began_at - request.queued_at
-        logits = self.model.forward([request.span(item) for request, item in pairs])
-        drawing = [request for request, item in pairs if item.samples]
-        tokens = self._sample(logits, rows_of(drawing, logits.shape[-1])).tolist() if drawing else []
-        sound = logits.amax(-1).isfinite().tolist()
-        self._scheduler.ran(work, time.perf_counter() - began)
-        return [
-            self._drawn(request, token) if fine else self._unsound(request)
-            for request, token, fine in zip(drawing, tokens, sound, strict=True)
-        ]
 
     def _drawn(self, request: Request, token: int) -> Delivery:
         now = time.monotonic()

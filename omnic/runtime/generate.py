@@ -12,12 +12,15 @@ from omnic.runtime.convert import directory
 from omnic.runtime.device import Device
 from omnic.runtime.edges import Channel, Port
 from omnic.runtime.engine import Engine, Hook
-from omnic.runtime.errors import RequestError
+from omnic.runtime.errors import Elsewhere, RequestError
 from omnic.runtime.flow import Flow
 from omnic.runtime.forward import whole
+from omnic.runtime.generate_steps import PlainSteps, Steps
+from omnic.runtime.home import Home
 from omnic.runtime.language import LanguageModel
 from omnic.runtime.sampling import Rows, Sample
 from omnic.runtime.stage import Progress, Running
+from omnic.runtime.tensors import Loaded
 from omnic.runtime.text import Codec, Detokeniser, Stops, stop_strings
 from omnic.runtime.weights import Checkpoint
 
@@ -44,6 +47,7 @@ class Generate:
         self._dtype, self._slots, self._context, self._prompt = dtype, slots, context, prompt
         self._prefill_chunk, self._sample, self._hook = prefill_chunk, sample, hook
         self._engine: Engine | None = None
+        self._model: LanguageModel  # once loaded, on a CPU
 
     def load(self, progress: Progress) -> None:
         """Raises Missing or Damaged for a checkpoint that cannot be used."""
@@ -51,29 +55,37 @@ class Generate:
         def loaded(done: int, total: int) -> None:
             progress(self.name, done, total)
 
-        def model() -> LanguageModel:
-            family = families.load(self.checkpoint.model.family)
-            made: LanguageModel = family.load(self.checkpoint, self._dtype, loaded)
-            made.allocate(self._slots, self._context)
-            return made
-
         engine = Engine(
-            self.name, model, self._device, slots=self._slots, prefill_chunk=self._prefill_chunk,
-            steady=self._dtype == "float32", sample=self._sample, hook=self._hook,
+            self.name, lambda: self._steps(loaded), self._device, slots=self._slots,
+            prefill_chunk=self._prefill_chunk, steady=self._dtype == "float32", hook=self._hook,
         )  # fmt: skip
         engine.start()
         self._engine = engine
         stop_ids = self.checkpoint.model.config.get("eos_token_id") or ()
         if self.checkpoint.root is None:
-            self.codec = Codec.made_up(engine.model.vocabulary, stop_ids)
+            self.codec = Codec.made_up(engine.steps.vocabulary, stop_ids)
         else:
             self.codec = Codec.load(directory(self.checkpoint, self._dtype, loaded), stop_ids)
 
+    def _steps(self, loaded: Loaded) -> Steps:
+        """Loads the model, on the device's thread."""
+        family = families.load(self.checkpoint.model.family)
+        device = self._device.torch
+        if device.type == "cpu":
+            self._model = family.load(self.checkpoint, self._dtype, loaded)
+            self._model.allocate(self._slots, self._context)
+            return PlainSteps(self._model, self._sample)
+        if not hasattr(family, "load_paged"):
+            raise Elsewhere(f"models of `{self.checkpoint.model.family}` decode on a CPU alone: plan it for one")
+        from omnic.runtime.generate_gpu import GpuSteps  # its kernels need Triton
+
+        home = Home(self._dtype, device)
+        return GpuSteps(family.load_paged(self.checkpoint, home, self._slots, self._context, loaded), self._sample)
+
     @property
     def model(self) -> LanguageModel:
-        """The loaded model, which the device's thread alone may run while it has requests."""
-        assert self._engine is not None, "asked for before it was loaded"
-        return self._engine.model
+        """The loaded model of a CPU, which the device's thread alone may run while it has requests."""
+        return self._model
 
     def start(
         self,

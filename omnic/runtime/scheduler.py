@@ -59,27 +59,27 @@ class Pace:
         elif not running:
             self._token.append(seconds / prompt_tokens)
 
-    def chunk(self, most: int) -> int:
-        """Prompt tokens to run beside streams: at most `most`, at least 8 (or `most`)."""
+    def chunk(self, most: int, least: int = _GRAIN) -> int:
+        """Prompt tokens to run beside streams: at most `most`, at least `least` (or `most`)."""
         if not self._plain or not self._token or (token := median(self._token)) <= 0:
-            return min(most, _GRAIN * 2)
+            return min(most, max(least, _GRAIN * 2))
         fits = min(most, (_WAIT - 1) * median(self._plain) / token)
-        return min(most, max(_GRAIN, int(fits) // _GRAIN * _GRAIN))
+        return min(most, max(least, int(fits) // _GRAIN * _GRAIN))
 
 
 class Scheduler:
     """Puts waiting sequences into free slots, first come first served, and plans each step.
 
     Every running stream gets one token a step. Prompts share `prefill_chunk` tokens, the oldest first; where streams
-    run beside them, as many fewer as the measured pace asks for. `steady` cuts every prompt at multiples of
-    `prefill_chunk` instead, whatever runs beside it.
+    run beside them, as many fewer as the measured pace asks for, but no fewer than `least`. `steady` cuts every prompt
+    at multiples of `prefill_chunk` instead, whatever runs beside it.
     """
 
-    def __init__(self, slots: int, prefill_chunk: int, *, steady: bool = False) -> None:
+    def __init__(self, slots: int, prefill_chunk: int, *, steady: bool = False, least: int = _GRAIN) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []  # by slot
         self.pace = Pace()
-        self._chunk, self._steady = prefill_chunk, steady
+        self._chunk, self._steady, self._least = prefill_chunk, steady, least
         self._free = list(range(slots))
         self._turns = 0
 
@@ -103,7 +103,7 @@ class Scheduler:
         self._admit()
         able = [s for s in self.running if ready(s)]
         streams = [s for s in able if not s.prefilling]
-        left = self._chunk if self._steady or not streams else self.pace.chunk(self._chunk)
+        left = self._chunk if self._steady or not streams else self.pace.chunk(self._chunk, self._least)
         work = [Work(s, s.computed, 1, True) for s in streams]
         for sequence in sorted((s for s in able if s.prefilling), key=lambda s: s.turn):
             length = min(sequence.pending, self._chunk if self._steady else left)
@@ -113,13 +113,16 @@ class Scheduler:
             left -= length
         return tuple(work)
 
-    def ran(self, work: tuple[Work, ...], seconds: float) -> None:
-        """The planned step ran."""
-        prompt_tokens = sum(w.length for w in work if w.sequence.prefilling)
-        streams = sum(not w.sequence.prefilling for w in work)
-        self.pace.took(prompt_tokens, streams, seconds)
+    def launched(self, work: tuple[Work, ...]) -> None:
+        """The planned step runs, or has run: what follows may be planned."""
         for item in work:
             item.sequence.computed += item.length
+            item.sequence.generated += item.samples
+
+    def took(self, work: tuple[Work, ...], seconds: float) -> None:
+        """How long the step ran."""
+        prompts = [w.length for w in work if w.start < w.sequence.prompt]
+        self.pace.took(sum(prompts), len(work) - len(prompts), seconds)
 
     def _admit(self) -> None:
         while self.waiting and self._free:

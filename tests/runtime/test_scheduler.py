@@ -17,9 +17,8 @@ def always(sequence: Sequence) -> bool:
 def step(scheduler: Scheduler, ready: Any = always, seconds: float = 0.01) -> list[tuple[int, int, int, bool]]:
     """Plans and runs a step; every sequence that samples gets its token. -> (slot, start, length, samples)"""
     work = scheduler.plan(ready)
-    scheduler.ran(work, seconds)
-    for item in work:
-        item.sequence.generated += item.samples
+    scheduler.launched(work)
+    scheduler.took(work, seconds)
     return [(w.sequence.slot, w.start, w.length, w.samples) for w in work]
 
 
@@ -172,11 +171,12 @@ def test_every_token_runs_once_in_order_and_every_sequence_ends(seed: int) -> No
         assert len({w.sequence.slot for w in work}) == len(work)
         assert all(w.start == ran[id(w.sequence)] and w.length > 0 for w in work)
         assert sum(w.length for w in work if w.sequence.prefilling) <= chunk
-        scheduler.ran(work, choices.randint(0, 5) / 100)
         for w in work:
             ran[id(w.sequence)] += w.length
             assert w.samples == (ran[id(w.sequence)] == w.sequence.prompt + w.sequence.generated)
-            w.sequence.generated += w.samples
+        scheduler.launched(work)
+        scheduler.took(work, choices.randint(0, 5) / 100)
+        for w in work:
             if w.sequence.generated == wanted[id(w.sequence)]:
                 scheduler.remove(w.sequence)
         if not (coming or scheduler.running or scheduler.waiting):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,11 +14,14 @@ from torch.nn import functional
 
 from omnic.runtime.convert import directory
 from omnic.runtime.families.attention import Cache, Plan
-from omnic.runtime.home import CPU
+from omnic.runtime.home import CPU, Home
 from omnic.runtime.language import Span
 from omnic.runtime.linear import Linear, packs
 from omnic.runtime.tensors import Loaded, Seeded, Shards, Source, dtype_of
 from omnic.runtime.weights import Checkpoint
+
+if TYPE_CHECKING:
+    from omnic.runtime.generate_gpu import PagedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +97,26 @@ class Layer:
 
 def load(checkpoint: Checkpoint, dtype: str, loaded: Loaded) -> Llama:
     """The model in `dtype`. Raises Damaged or Missing for files that cannot be used."""
-    config = checkpoint.model.config
-    source: Source
+    return Llama(Config.read(checkpoint.model.config), dtype_of(dtype), source(checkpoint, dtype, loaded), loaded)
+
+
+def load_paged(checkpoint: Checkpoint, home: Home, slots: int, context: int, loaded: Loaded) -> PagedModel:
+    """The model on a GPU, with pages for `slots` sequences of `context` tokens. Raises as `load` does."""
+    from omnic.runtime.families.llama_gpu import GpuLlama  # its kernels need Triton
+
+    config = Config.read(checkpoint.model.config)
+    weights = source(checkpoint, home.dtype, loaded)
+    embedding, norm, head, layers = Reader(config, home.torch_dtype, weights, loaded, home.device).model()
+    return GpuLlama(config, embedding, norm, head.weight, layers, slots, context)
+
+
+def source(checkpoint: Checkpoint, dtype: str, loaded: Loaded) -> Source:
+    """Where the checkpoint's weights come from; a GGUF file is converted to `dtype` first."""
     if checkpoint.root is None:
-        source = Seeded(config["seed"])
-    elif checkpoint.model.format == "gguf":
-        source = Shards([directory(checkpoint, dtype, loaded) / "model.safetensors"])
-    else:
-        source = Shards(checkpoint.files(".safetensors"))
-    return Llama(Config.read(config), dtype_of(dtype), source, loaded)
+        return Seeded(checkpoint.model.config["seed"])
+    if checkpoint.model.format == "gguf":
+        return Shards([directory(checkpoint, dtype, loaded) / "model.safetensors"])
+    return Shards(checkpoint.files(".safetensors"))
 
 
 class Llama:

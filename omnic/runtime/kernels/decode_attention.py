@@ -149,27 +149,33 @@ def _decode_attention(
 def decode_attention(
     qkv: Tensor, norm: Tensor | None, cosine: Tensor, sine: Tensor, keys: Tensor, values: Tensor, table: Tensor,
     slots: Tensor, positions: Tensor, out: Tensor, work: Workspace, epsilon: float, *, dependent: bool = False,
-    least: int = 0,
+    least: int | None = None,
 ) -> None:  # fmt: skip
     """Row r is the token at `positions[slots[r]]` of sequence `slots[r]`: its key and value are kept, and out[r] gets
     what its queries find among all tokens up to and with it.
 
     qkv: [rows, (heads + 2 · kv heads) · dim]; out: [rows, heads · dim]; the others as in `rope`, but positions, which
-    are those of slots. No two rows share a slot, but for one whose result nobody wants.
+    are those of slots. No two rows share a slot, but for one whose result nobody wants. `least` is the fewest pages that
+    a program is given, of rows that have as many.
     """
     rows = qkv.shape[0]
     _, kv_heads, page, dim = keys.shape
     heads = out.shape[1] // dim
-    least = least or (1 if rows <= 4 else 4)
     _decode_attention[(rows, kv_heads, work.splits)](
         qkv, qkv if norm is None else norm, cosine, sine, keys, values, table, slots, positions, out,
         work.sums, work.tops, work.weights, work.arrived, epsilon, dim**-0.5 * 1.4426950408889634,
         HEADS=heads, KV_HEADS=kv_heads, SHARED=heads // kv_heads, GROUP=max(_GROUP, triton.next_power_of_2(
-        heads // kv_heads)), DIM=dim, PAGE=page, TABLE=table.shape[1], SPLITS=work.splits, LEAST=least,
+        heads // kv_heads)), DIM=dim, PAGE=page, TABLE=table.shape[1], SPLITS=work.splits, LEAST=least or least_of(rows, kv_heads),
         NORM=norm is not None, DEPENDENT=dependent, num_warps=4, **launched(dependent),
     )  # fmt: skip
 
 
 def splits_of(rows: int, kv_heads: int) -> int:
     """Programs that one row and key head may be split among: enough to fill the device with a few rows."""
-    return max(4, min(16, int(triton.next_power_of_2(256 // (rows * kv_heads)))))
+    return max(2, min(32, int(triton.next_power_of_2(256 // (rows * kv_heads)))))
+
+
+def least_of(rows: int, kv_heads: int) -> int:
+    """Pages below which a program's share is not split further: joining shares costs more than it saves where rows
+    alone fill the device."""
+    return 1 if rows * kv_heads <= 64 else 2 if rows * kv_heads <= 128 else 8

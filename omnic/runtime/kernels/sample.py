@@ -12,8 +12,8 @@ from torch import Tensor
 
 from omnic.runtime.kernels.gemv import launched
 
-PARTS = 64  # programs a row; a power of two
 _BLOCK = 1024
+_PARTS = 64  # at most so many programs a row; a power of two
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +110,21 @@ def _uniform(seeds, drawn, slots, out):
     tl.store(out + row, (a >> 12).to(tl.float64) * 2.220446049250313e-16)
 
 
+def parts(vocabulary: int) -> int:
+    """How many parts `likeliest` cuts a row into."""
+    return min(_PARTS, int(triton.next_power_of_2(triton.cdiv(vocabulary, _BLOCK))))
+
+
 def likeliest(logits: Tensor, values: Tensor, indices: Tensor, *, dependent: bool = False) -> None:
     """The largest of each part of a row and where it is, the first of equals; inf for one that holds a NaN.
 
-    logits: [rows, vocabulary]; values: float32 [rows, PARTS]; indices: int32 [rows, PARTS].
+    logits: [rows, vocabulary]; values: float32 [rows, parts]; indices: int32 [rows, parts].
     """
     rows, vocabulary = logits.shape
-    share = triton.cdiv(triton.cdiv(vocabulary, PARTS), _BLOCK) * _BLOCK
-    _likeliest[(rows, PARTS)](
-        logits, values, indices, vocabulary, SHARE=share, PARTS=PARTS, BLOCK=_BLOCK, DEPENDENT=dependent,
+    count = values.shape[1]
+    share = triton.cdiv(triton.cdiv(vocabulary, count), _BLOCK) * _BLOCK
+    _likeliest[(rows, count)](
+        logits, values, indices, vocabulary, SHARE=share, PARTS=count, BLOCK=_BLOCK, DEPENDENT=dependent,
         num_warps=4, **launched(dependent),
     )  # fmt: skip
 
@@ -134,7 +140,7 @@ def finish(
     """
     _finish[(len(out),)](
         values, indices, indices if drawn is None else drawn, slots, state.tokens, state.positions, state.drawn, out,
-        len(state.tokens) - 1, PARTS=PARTS, DRAWN=drawn is not None, DEPENDENT=dependent, num_warps=1,
+        len(state.tokens) - 1, PARTS=values.shape[1], DRAWN=drawn is not None, DEPENDENT=dependent, num_warps=1,
         **launched(dependent),
     )  # fmt: skip
 

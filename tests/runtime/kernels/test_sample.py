@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from omnic.runtime import sampling
-from omnic.runtime.kernels.sample import PARTS, State, finish, likeliest, uniform
+from omnic.runtime.kernels.sample import State, finish, likeliest, parts, uniform
 
 SLOTS = 4
 SPARE = SLOTS  # the slot that is nobody's
@@ -17,8 +17,8 @@ def ints(*values: int) -> Tensor:
 
 
 def chosen(logits: Tensor, slots: Tensor, state: State, drawn: Tensor | None = None) -> list[int]:
-    values = torch.full((len(logits), PARTS), torch.nan)
-    indices = torch.full((len(logits), PARTS), -7, dtype=torch.int32)
+    values = torch.full((len(logits), parts(logits.shape[1])), torch.nan)
+    indices = torch.full(values.shape, -7, dtype=torch.int32)
     out = torch.full((len(logits),), -7, dtype=torch.int32)
     likeliest(logits, values, indices)
     finish(values, indices, drawn, slots, state, out)
@@ -30,6 +30,10 @@ def test_the_first_of_the_largest_is_chosen() -> None:
     logits = torch.randn(3, 5000)
     logits[1, 4990] = logits[1, 4000] = 9.0
     assert chosen(logits, ints(0, 1, 2), State.of(SLOTS, torch.device("cpu"))) == logits.argmax(-1).tolist()
+
+
+def test_a_large_vocabulary_is_cut_into_64_parts_and_a_small_one_into_fewer() -> None:
+    assert [parts(n) for n in (400, 1024, 3000, 151936)] == [1, 1, 4, 64]
 
 
 def test_a_sequence_goes_on_from_its_token_and_the_spare_slot_stays() -> None:

@@ -1,0 +1,212 @@
+"""The generate stage with the steps of a GPU. On a GPU all is as in use; on a CPU graphs are called as they are, and
+the model is that of the CPU, as Triton's interpreter takes seconds for a step of it (test_llama_gpu.py runs some).
+Tiny models with random weights, float32."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from omnic.runtime.answer import Draw
+from omnic.runtime.device import Device
+from omnic.runtime.errors import StageFailed
+from omnic.runtime.families import llama
+from omnic.runtime.flow import Flow, Piece
+from omnic.runtime.generate import Generate
+from omnic.runtime.generate_gpu import GpuSteps, Kind, buckets
+from omnic.runtime.generate_steps import Steps
+from omnic.runtime.home import Home
+from omnic.runtime.kernels.sample import State
+from omnic.runtime.language import Span
+from omnic.runtime.tensors import Loaded
+from tests.runtime.talking import SETTINGS, ask, loaded, said, sample, tiny
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+DEVICES = ["cpu", pytest.param("gpu0", marks=[pytest.mark.gpu, GPU])]
+ASKED: list[dict[str, Any]] = [
+    {"text": "why is the sky blue", "seed": 1, "max_tokens": 12},
+    {"text": "why is the sky blue", "seed": 2, "temperature": 1.0, "max_tokens": 9},
+    {"text": "name three colours", "seed": 3, "temperature": 0.8, "top_k": 40, "max_tokens": 5},
+    {"text": "x", "seed": 2**70, "temperature": 1.3, "top_p": 0.9, "repetition_penalty": 1.3, "max_tokens": 7},
+]
+
+
+class Borrowed:
+    """The CPU's model as one that pages: it runs what the state says. Satisfies `generate_gpu.PagedModel`."""
+
+    dependent = False
+    device = torch.device("cpu")
+
+    def __init__(self, model: llama.Llama, slots: int) -> None:
+        self.model, self.slots, self.vocabulary = model, slots, model.vocabulary
+
+    def step(self, slots: Tensor, state: State) -> Tensor:
+        logits = torch.zeros(len(slots), self.vocabulary)
+        rows = [(row, slot) for row, slot in enumerate(slots.tolist()) if slot != self.slots]
+        spans = [Span(slot, int(state.positions[slot]), (int(state.tokens[slot]),), True) for _, slot in rows]
+        if spans:
+            logits[[row for row, _ in rows]] = self.model.forward(spans)
+        return logits
+
+    def prefill(self, spans: Sequence[Span], tokens: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
+        assert tokens.tolist() == [token for span in spans for token in span.tokens]
+        if spans[0].slot == self.slots:
+            return torch.zeros(1, self.vocabulary)
+        return self.model.forward(spans)
+
+
+class Stepping(Generate):
+    """A stage that takes a GPU's steps on whatever device it has."""
+
+    steps: GpuSteps
+
+    def _steps(self, loaded: Loaded) -> Steps:
+        home, model = Home(self._dtype, self._device.torch), None
+        if home.device.type == "cpu":
+            plain = llama.load(self.checkpoint, self._dtype, loaded)
+            plain.allocate(self._slots, self._context)
+            model = Borrowed(plain, self._slots)
+        self.steps = GpuSteps(
+            model or llama.load_paged(self.checkpoint, home, self._slots, self._context, loaded), self._sample
+        )
+        return self.steps
+
+
+@contextmanager
+def stepping(device: str = "cpu", family: str = "qwen3", **settings: Any) -> Iterator[Stepping]:
+    home = Device(device, threads=1)
+    checkpoint = tiny(family, seed=11, tie_word_embeddings=True, head_dim=16)
+    stage = Stepping("think", checkpoint, home, **{**SETTINGS, "sample": sample, "slots": 3, **settings})
+    try:
+        stage.load(lambda name, done, total: None)
+        yield stage
+    finally:
+        asyncio.run(stage.close())
+        home.close()
+
+
+def answers(stage: Generate, asked: list[dict[str, Any]]) -> list[tuple[int, ...]]:
+    """All at once."""
+
+    async def everyone() -> list[tuple[int, ...]]:
+        return [said.tokens for said in await asyncio.gather(*(ask(stage, **each) for each in asked))]
+
+    return asyncio.run(everyone())
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stepping]:
+    with stepping(request.param) as stage:
+        yield stage
+
+
+@pytest.fixture(scope="module")
+def alone(stage: Stepping) -> list[tuple[int, ...]]:
+    return [answers(stage, [asked])[0] for asked in ASKED]
+
+
+def test_answers_are_those_of_the_plain_steps(alone: list[tuple[int, ...]]) -> None:
+    checkpoint = tiny("qwen3", seed=11, tie_word_embeddings=True, head_dim=16)
+    with loaded(checkpoint) as plain:
+        assert [answers(plain, [asked])[0] for asked in ASKED] == alone
+
+
+def test_neighbours_that_join_and_leave_change_nothing(stage: Stepping, alone: list[tuple[int, ...]]) -> None:
+    """Four requests for three slots: one waits until another has left."""
+    assert answers(stage, ASKED) == alone
+    assert answers(stage, ASKED[::-1]) == alone[::-1]
+
+
+def test_asked_again_after_another_the_answer_is_the_same(stage: Stepping, alone: list[tuple[int, ...]]) -> None:
+    assert [answers(stage, [ASKED[i]])[0] for i in (0, 2, 0)] == [alone[0], alone[2], alone[0]]
+
+
+def test_what_was_captured_is_used_again(stage: Stepping, alone: list[tuple[int, ...]]) -> None:
+    answers(stage, ASKED)
+    captures, replays = stage.steps.graphs.captures, stage.steps.graphs.replays
+    answers(stage, ASKED)
+    assert stage.steps.graphs.captures == captures
+    assert stage.steps.graphs.replays > replays
+
+
+def test_an_answer_ends_at_its_end_token_though_a_step_more_was_launched(
+    stage: Stepping, alone: list[tuple[int, ...]]
+) -> None:
+    ends = alone[0][3]
+    cut = alone[0][: alone[0].index(ends) + 1]
+    assert answers(stage, [{**ASKED[0], "stop_token_ids": [ends]}]) == [cut]
+    assert stage.stats()["running"] == 0
+
+
+def test_a_prompt_in_pieces_beside_a_stream_gives_what_it_gives_alone(stage: Stepping) -> None:
+    asked = [{"text": "s", "max_tokens": 10}, {"text": "word " * 12, "max_tokens": 3}]
+    assert answers(stage, asked) == [answers(stage, [each])[0] for each in asked]
+
+
+def test_a_reader_that_lags_behind_loses_nothing(stage: Stepping, alone: list[tuple[int, ...]]) -> None:
+    async def slowly() -> list[int]:
+        flow = Flow(1)
+        running = stage.start(flow, messages=said(ASKED[0]["text"]), max_tokens=12, temperature=0.0)
+        flow.output("tokens", running.tokens, window=1)
+        found = []
+        async for event in flow:
+            if isinstance(event, Piece):
+                found.append(event.value)
+                await asyncio.sleep(0.02)
+        return found
+
+    assert tuple(asyncio.run(slowly())) == alone[0]
+
+
+def test_memory_that_runs_out_in_a_capture_is_a_failure_that_may_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with stepping() as stage:
+        whole = stage.steps.graphs.capture
+
+        def full(key: Any, body: Any) -> Any:
+            if key[1].top_k:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return whole(key, body)
+
+        monkeypatch.setattr(type(stage.steps.graphs), "capture", lambda self, key, body: full(key, body))
+        with pytest.raises(StageFailed, match="out of memory") as failure:
+            answers(stage, [ASKED[2]])
+        assert failure.value.retryable
+        assert len(answers(stage, [ASKED[0]])[0]) == 12, "and the stage goes on"
+
+
+def test_logits_that_are_no_numbers_fail_their_request_alone() -> None:
+    with stepping() as stage:
+        step = stage.steps.model.step
+
+        def unsound(slots: Tensor, state: State) -> Tensor:
+            logits = step(slots, state)
+            return logits.masked_fill((slots == 0).unsqueeze(1), torch.nan)
+
+        stage.steps.model.step = unsound  # type: ignore[method-assign]  # a model that goes wrong in one slot
+
+        async def both() -> list[Any]:
+            return await asyncio.gather(*(ask(stage, **ASKED[i]) for i in (0, 1)), return_exceptions=True)
+
+        failed, fine = asyncio.run(both())
+        assert "not numbers" in str(failed)
+        assert len(fine.tokens) == 9
+
+
+def test_rows_of_one_step_share_the_settings_that_any_of_them_has() -> None:
+    assert Kind.of([Draw(0, 0.0)]) == Kind()
+    assert Kind.of([Draw(0, 0.0), Draw(1, 0.7, top_p=0.9)]) == Kind(drawn=True, temperature=True, top_p=True)
+    assert Kind.of([Draw(0, 0.0, repetition_penalty=1.1)]) == Kind(penalty=True)
+    assert Kind.of([Draw(0)]) == Kind(drawn=True), "what is pinned is not in the request"
+
+
+@pytest.mark.parametrize(("slots", "sizes"), [(1, (1,)), (3, (1, 2, 3)), (64, (1, 2, 4, 8, 16, 32, 64))])
+def test_buckets_reach_from_one_row_to_all_slots(slots: int, sizes: tuple[int, ...]) -> None:
+    assert buckets(slots) == sizes
