@@ -30,7 +30,7 @@ BELOW = {
 SERVE_LIBRARIES = {  # jinja2 too: chat templates are written in it, so transformers needs it
     "torch", "transformers", "tokenizers", "safetensors", "numpy", "fastapi", "starlette", "pydantic", "uvicorn",
     "soundfile", "av", "prometheus_client", "gguf", "accelerate", "huggingface_hub", "msgspec", "onnxruntime", "hibari",
-    "jinja2", "diffusers", "PIL", "multipart", "python_multipart", "ftfy",
+    "jinja2", "diffusers", "PIL", "multipart", "python_multipart", "ftfy", "fa3_fwd_interface",
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from omnic.catalog.diffusers import Component, Index
-from omnic.catalog.part import Cost, Key, Part, Port, StepCache, WeightGroup
+from omnic.catalog.part import Capture, Cost, Key, Part, Port, StepCache, WeightGroup
 from omnic.contract.domains import Range
 from omnic.contract.types import Ratio, Type
 from omnic.expr import Quantity, Size, parse
@@ -70,6 +70,7 @@ def denoiser(
     activation: str, latent_bytes: str, *, groups: dict[str, int] | None = None, output: str = "latents",
     more: tuple[Port, ...] = (), stored: str | None = None, float32: Mapping[str, int] = _NONE,
     streams: tuple[str, ...] = WHOLE, caches: tuple[StepCache, ...] = (), adapts: tuple[str, ...] = (),
+    capture: Capture | None = None,
 ) -> Part:  # fmt: skip
     """The iterative part. `activation` is elements of one forward; `latent_bytes` what a request in work keeps.
     `stored` is what it was released to run in, where that is not what its file holds."""
@@ -84,6 +85,7 @@ def denoiser(
         cost=priced[0][1],
         costs=priced,
         step_caches=caches,
+        capture=capture,
         adapts={name: index[name].tensors for name in adapts or (component.name,)},
         doc="from noise to latents, step by step",
     )

@@ -22,7 +22,8 @@ COMMON_KEYS: tuple[Key, ...] = (
     ),
     Key(
         "engine", Type("enum", _ENGINES), "auto", doc="what runs the stage",
-        now=Choices(("auto", "eager")), later="omnic runs stages eagerly; this engine comes later",
+        now=Choices(("auto", "eager", "cuda_graph")),
+        later="omnic runs stages eagerly or as captured graphs; this engine comes later",
     ),
     Key("place", Type("json"), None, doc="devices of the target, counted from 0: `[0, 1]`"),
     Key(
@@ -88,8 +89,8 @@ COMMON_KEYS: tuple[Key, ...] = (
         kinds=("denoise",),
     ),
     Key(
-        "buckets", Type("json"), None, doc="batch sizes or lengths to prepare for",
-        unsupported="buckets belong to captured graphs, which come later",
+        "buckets", Type("json"), None, doc="sizes that get a captured graph: `[1024x1024, 512x512]`",
+        kinds=("denoise",),
     ),
     Key(
         "deterministic", Type("bool"), False, doc="bit-equal results whatever the neighbours",

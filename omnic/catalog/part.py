@@ -124,6 +124,16 @@ class StepCache:
 
 
 @dataclass(frozen=True, slots=True)
+class Capture:
+    """What the graphs of a part are made for: precisions, and the lengths to which texts are padded. `bytes` is device
+    memory beside the activations, over the names that `Cost.activation_bytes` may use."""
+
+    precisions: tuple[str, ...]
+    texts: tuple[int, ...] = ()
+    bytes: Expr = _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A stage that a model can be: `lm.generate`, `voice.synthesize`."""
 
@@ -139,6 +149,7 @@ class Part:
     costs: tuple[tuple[str, Cost], ...] = ()  # by precision; `cost` is that of the first
     devices: tuple[str, ...] = ("cpu", "gpu")  # kinds of device it can run on
     step_caches: tuple[StepCache, ...] = ()
+    capture: Capture | None = None  # None: it can run eagerly alone
     # what adapters may be of: by component, the shapes of its tensors (by pattern, with how many tensors fit it)
     adapts: Mapping[str, Mapping[str, tuple[int, tuple[int, ...]]]] = field(
         default_factory=dict, compare=False, repr=False

@@ -6,16 +6,27 @@ from dataclasses import replace
 
 from omnic.catalog import diffusion as d
 from omnic.catalog import video
-from omnic.catalog.diffusers import Index
-from omnic.catalog.part import Part, Port
+from omnic.catalog.diffusers import Component, Index
+from omnic.catalog.part import Capture, Part, Port
 from omnic.contract.types import Type
-from omnic.expr import Size
+from omnic.expr import Size, parse
 
 _TOKENS = 1024  # of a prompt; the model was trained no further
+_SPECIAL = ("zero_cond_t", "use_additional_t_cond", "use_layer3d_rope", "guidance_embeds")  # conditions without graphs
 
 
 def parts(index: Index) -> tuple[Part, ...]:
     return made(index, edits=False)
+
+
+def _capture(transformer: Component, inner: int) -> Capture | None:
+    """What depends on the timesteps alone is kept for the last four schedules, and a step of it for each job of each
+    graph."""
+    if any(transformer.config.get(name) for name in _SPECIAL):
+        return None
+    step = 2 * 12 * int(transformer.config["num_layers"]) * inner  # bytes
+    held = parse(f"{step} * (4 * steps_high + 20 * batch * (batch + 1))")
+    return Capture(("bf16",), (64, 128, 256, 512, 1024), held)
 
 
 def made(index: Index, *, edits: bool) -> tuple[Part, ...]:
@@ -53,6 +64,7 @@ def made(index: Index, *, edits: bool) -> tuple[Part, ...]:
             activation=f"2 * batch * ({widest} + {_TOKENS}) * {14 * inner}",
             latent_bytes=f"4 * batch * {4 * channels} * {patches}",
             caches=d.caches(f"({widest})", _TOKENS, inner, first_block=0.1),
+            capture=_capture(transformer, inner),
         ),
         video.picture(index, latents),
         d.vae_encode(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from omnic.catalog import lora
 from omnic.catalog.part import Cost
@@ -51,7 +52,15 @@ def activation_bytes(stage: Stage, context: Context) -> int:
     shapes = [{**shape, **dict(_bounds(stage, context, corner))} for corner in context.corners or ({},)]
     cache = step_cache(stage, context)
     width = (_WIDTHS[precision_of(stage) or "fp32"] * int(_shape(stage)["slots"])) if cache else 0
-    return int(max(evaluate(formula, s) + (width * evaluate(cache.state, s) if cache else 0) for s in shapes))
+    capture = context.part(stage).capture
+    graphs = capture.bytes if capture is not None and get(stage.how, "texts") is not None else None
+
+    def held(s: dict[str, Any]) -> float:
+        """At one shape."""
+        beside = width * evaluate(cache.state, s) if cache else 0
+        return float(evaluate(formula, s) + beside + (evaluate(graphs, s) if graphs is not None else 0))
+
+    return int(max(map(held, shapes)))
 
 
 def _shape(stage: Stage) -> dict[str, int]:

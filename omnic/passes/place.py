@@ -12,7 +12,6 @@ from omnic.passes.memory import activation_bytes, free_bytes, kv_bytes, weight_b
 from omnic.target import Target
 
 _SETTLED = (
-    "engine",
     "replicas",
     "isolate",
     "tensor_parallel",

@@ -7,15 +7,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from omnic.contract.adapters import BASE
+from omnic.expr import Size
 from omnic.runtime import families, lora
 from omnic.runtime.device import Device
-from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, predict
+from omnic.runtime.diffusion import Ask, Denoiser, Job
 from omnic.runtime.edges import Port
 from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Flow
@@ -25,6 +26,7 @@ from omnic.runtime.making import Request
 from omnic.runtime.sketch import Sketches
 from omnic.runtime.stage import Progress, Running
 from omnic.runtime.stepcache import StepCaches
+from omnic.runtime.stepping import Eager, Rest, Stepping, captured
 from omnic.runtime.tensors import Loaded
 from omnic.runtime.weights import Checkpoint
 
@@ -47,6 +49,9 @@ class Denoise:
 
     The adapters `fuse` are added to the weights, `loras` lie beside them: a request picks one by its settings `lora`
     (a name, or `base` for none) and `lora_scale`, and steps with those alone that picked the same.
+
+    With the engine `cuda_graph` a step is one captured graph for each of `sizes` (such as `1024x1024`), number of
+    jobs, and length of `texts` to which prompts are padded; other sizes run the same kernels without a graph.
     """
 
     def __init__(
@@ -67,6 +72,9 @@ class Denoise:
         loras: Mapping[str, Checkpoint] | None = None,
         fuse: Mapping[str, Checkpoint] | None = None,
         fuse_scale: float = 1.0,
+        engine: str = "eager",
+        sizes: Sequence[str] = (),
+        texts: Sequence[int] = (),
         hook: Hook | None = None,
     ) -> None:
         self.name, self.checkpoint, self._device = name, checkpoint, device
@@ -75,15 +83,15 @@ class Denoise:
         self._slots, self._batch, self._mode, self._hook = slots, batch, mode, hook
         self._alone = dtype == "float32" or step_cache is not None
         self._step_cache = None if step_cache is None else (step_cache, step_cache_threshold)
-        self._caches: StepCaches | None = None
         self._loras, self._fuse, self._fuse_scale = dict(loras or {}), dict(fuse or {}), fuse_scale
-        self._adapters: lora.Adapters | None = None
+        self._engine, self._sizes, self._texts = engine, tuple(sizes), tuple(texts)
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._ended: list[tuple[Request, Mapping[str, Any] | Exception]] = []  # in the step that runs
         self._turns = self._batches = 0
         self._totals = dict.fromkeys(("requests", "steps", "rows", "skipped", "busy_seconds"), 0.0)
         self._denoiser: Denoiser | None = None
+        self._stepping: Stepping | None = None
         self._sketches: Sketches | None = None
         self._closed = False
 
@@ -114,7 +122,8 @@ class Denoise:
     def stats(self) -> dict[str, float]:
         """`rows` counts the jobs that stepped, over all `steps`: by steps, the mean batch size. `skipped` counts
         forwards of one guidance branch that a step cache made short, in requests that have ended."""
-        return {**self._totals, "queue": float(len(self._waiting)), "running": float(len(self._running))}
+        more = {} if self._stepping is None else self._stepping.stats()
+        return {**self._totals, **more, "queue": float(len(self._waiting)), "running": float(len(self._running))}
 
     # --- one request, on the event loop ----------------------------------------------------------------------------
 
@@ -164,10 +173,14 @@ class Denoise:
         denoiser: Denoiser = family.load(self.checkpoint, self._part, self._home, loaded)
         for checkpoint in self._fuse.values():
             lora.fuse(lora.read(checkpoint, denoiser), self._fuse_scale)
-        if self._loras:
-            self._adapters = lora.Adapters({name: lora.read(c, denoiser) for name, c in self._loras.items()})
-        if self._step_cache:
-            self._caches = StepCaches(*self._step_cache, denoiser)
+        loras = {name: lora.read(checkpoint, denoiser) for name, checkpoint in self._loras.items()}
+        caches = StepCaches(*self._step_cache, denoiser) if self._step_cache else None
+        self._stepping = Eager(denoiser, caches, lora.Adapters(loras) if loras else None)
+        if self._engine == "cuda_graph" and not loras and caches is None:
+            sizes = [Size(*map(int, size.split("x"))) for size in self._sizes]
+            self._stepping = (
+                captured(self.name, denoiser, self._home.device, sizes, self._texts, self._batch) or self._stepping
+            )
         # the VAE is read when the first picture is asked for, and by no stage that nobody looks at
         vae = partial(family.load, self.checkpoint, "vae_decode", self._home, lambda done, total: None)
         self._sketches = Sketches(denoiser, vae)
@@ -215,8 +228,10 @@ class Denoise:
     def _prepared(self, ask: Ask) -> Job:
         """Host work on the processor's tensors; what the steps need of it is then where they run."""
         assert self._denoiser is not None
+        assert self._stepping is not None
         job = self._denoiser.prepare(replace(ask, inputs=moved(ask.inputs, CPU)))
         job.x, job.branches, job.fixed = moved((job.x, job.branches, job.fixed), self._home.device)
+        self._stepping.begin(job)
         return job
 
     def _chosen(self) -> Sequence[Request]:
@@ -247,30 +262,25 @@ class Denoise:
 
     def _forward(self, batch: Sequence[Request]) -> None:
         """One forward. What fails in it fails them all; what fails after it, one of them."""
-        assert self._denoiser is not None
+        assert self._stepping is not None
+        before = [request.work.x for request in batch]
+        wheres = [request.where for request in batch]
         try:
-            forward = self._denoiser.forward
-            if self._caches is not None:
-                forward = partial(self._caches.forward, batch[0].memories)
-            with nullcontext() if self._adapters is None else self._adapters.using(*batch[0].adapter):
-                predictions = predict(forward, [request.work for request in batch])
+            rests = self._stepping.step(batch)
         except BaseException as error:
             self._fail(batch, error)
             return
-        for request, mine in zip(batch, predictions, strict=True):
-            where = request.where
+        for request, x, where, rest in zip(batch, before, wheres, rests, strict=True):
             try:
-                self._take(request, mine)
+                self._take(request, x, where, rest)
             except BaseException as error:
                 self._end(request, self._failure(error, where))
 
-    def _take(self, request: Request, predictions: Predictions) -> None:
+    def _take(self, request: Request, before: tuple[Any, ...], where: str, rest: Rest) -> None:
         assert self._denoiser is not None
         assert self._sketches is not None
-        job, where = request.work, request.where
-        before = job.x
-        advance(job, predictions)
-        if not all(bool(x.isfinite().all()) for x in job.x):
+        job = request.work
+        if not rest():
             raise StageFailed(self.name, f"{where} gave numbers that are not finite")
         request.taken = job.step
         preview = self._sketches.of(job, before) if request.shows else None
@@ -302,4 +312,4 @@ class Denoise:
             request.post(self._was_closed())
         self._running.clear()
         self._waiting.clear()
-        self._denoiser = self._sketches = self._caches = self._adapters = None
+        self._denoiser = self._sketches = self._stepping = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,14 +83,17 @@ class Graphs:
         side: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch's stubs miss it
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):
+            for _ in range(1 if self._held else _WARM_UPS):
                 body()
         torch.cuda.current_stream(self.device).wait_stream(side)
         torch.cuda.synchronize(self.device)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        before = torch.cuda.memory_reserved(self.device)
         graph = torch.cuda.CUDAGraph()
+        gc.collect()
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved(self.device)
+        gc.disable()  # memory of the device that the collector lets go of would end the capture
         try:
             with torch.cuda.graph(graph, pool=self._pool, stream=side, capture_error_mode="thread_local"):
                 body()
@@ -97,4 +101,6 @@ class Graphs:
             raise
         except RuntimeError as error:
             raise CaptureFailed(f"`{key}` cannot be captured: {str(error).splitlines()[0]}") from error
+        finally:
+            gc.enable()
         return Graph(key, graph.replay, torch.cuda.memory_reserved(self.device) - before)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Generator, Tensor
 
 from omnic.runtime.errors import RequestError
@@ -13,6 +16,9 @@ from omnic.runtime.latents import noise
 
 if TYPE_CHECKING:
     from omnic.runtime.diffusion import Ask
+
+
+_LINEAR = 1e-5  # relative error up to which a step counts as a sum of two: schedulers work in float32
 
 
 class Schedule:
@@ -100,6 +106,27 @@ class Schedule:
             found = self._scheduler.step(prediction, self.timesteps[step], x, **more, return_dict=False)
         advanced: Tensor = found[0]
         return advanced
+
+    @functools.cached_property
+    def line(self) -> tuple[tuple[float, float], ...] | None:
+        """Of each step, the factors of x and of the prediction whose sum the next x is; None for a scheduler that
+        looks further back, draws noise or scales what the model sees. Tried out on a copy with unrelated numbers."""
+        scheduler = copy.deepcopy(self._scheduler)
+        generator = Generator("cpu").manual_seed(0)
+        found = []
+        if (self._takes_generator and self.config.get("stochastic_sampling")) or self._takes_clean:
+            return None
+        for timestep in self.timesteps:
+            x, prediction = torch.randn(2, 1, 64, generator=generator, dtype=torch.float64)
+            if hasattr(scheduler, "scale_model_input") and not scheduler.scale_model_input(x, timestep).equal(x):
+                return None
+            after = scheduler.step(prediction, timestep, x, return_dict=False)[0].double()
+            both = torch.cat([x, prediction]).T
+            factors = torch.linalg.lstsq(both, after.T).solution
+            if float((both @ factors - after.T).norm() / after.norm()) > _LINEAR:
+                return None
+            found.append((float(factors[0]), float(factors[1])))
+        return tuple(found)
 
     def ahead(self, before: Tensor, after: Tensor) -> Tensor:
         """A guess at x without noise from x before the last step and after it: the line through both, followed to

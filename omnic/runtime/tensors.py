@@ -20,6 +20,7 @@ from omnic.runtime.weights import Damaged, Missing
 
 _HELD = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _STORED = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+_DRAWN_HERE = 1 << 20  # random elements; more of them are drawn where they will live
 _PART_BYTES = 8 << 20  # at most this much is held beside the destination when dtypes differ
 
 Loaded = Callable[[int, int], None]
@@ -118,7 +119,7 @@ def _fill(file: Any, into: Tensor, path: Path) -> None:
 class Seeded:
     """Random weights that depend on the seed, the tensor's name and its shape alone, not on order or dtype.
 
-    On a GPU they are drawn there, and are other numbers than on a CPU.
+    Large ones that are for a GPU are drawn there, and are other numbers than on a CPU.
 
     Matrices and convolutions are normal with variance 1 / what each output sums over, so that activations keep their
     size through any depth; vectors are ones (norms), or small where they are biases.
@@ -132,7 +133,8 @@ class Seeded:
 
     def read(self, name: str, into: Tensor) -> None:
         digest = hashlib.sha256(f"{self._seed} {name}".encode()).digest()
-        generator = torch.Generator(into.device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+        device = into.device if into.numel() > _DRAWN_HERE else torch.device("cpu")
+        generator = torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little") >> 1)
         if into.ndim == 1 and not name.endswith("bias"):
             into.fill_(1.0)
             return
@@ -140,5 +142,5 @@ class Seeded:
         rows = into.view(1, -1) if into.ndim == 1 else into.view(-1, into.shape[-1])
         step = max(1, _PART_BYTES // (4 * rows.shape[1]))
         for at in range(0, len(rows), step):
-            part = torch.empty(rows[at : at + step].shape, dtype=torch.float32, device=into.device)
+            part = torch.empty(rows[at : at + step].shape, dtype=torch.float32, device=device)
             rows[at : at + step] = part.normal_(0, scale, generator=generator)

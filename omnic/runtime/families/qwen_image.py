@@ -13,6 +13,7 @@ from omnic.expr import Size
 from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.errors import RequestError
+from omnic.runtime.families.qwen_image_steps import Steps, steps
 from omnic.runtime.guidance import constant
 from omnic.runtime.home import Home
 from omnic.runtime.latents import packed, padded, unpacked
@@ -77,6 +78,7 @@ class Painter(OneTransformer):
         self._dtype = components.dtype
         self._vae = components.config("vae")
         self._scale = 2 ** len(self._vae["temperal_downsample"])
+        self._home = components.home
 
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]
@@ -115,6 +117,9 @@ class Painter(OneTransformer):
             return_dict=False,
         )
         return (prediction[:, : x[0].shape[1]].float(),)
+
+    def network(self, texts: Sequence[int]) -> Steps | None:
+        return steps(self, self._transformer, self._home, texts)
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(unpacked(job.x[0], *job.fixed["sides"][0])[:, :, None])}

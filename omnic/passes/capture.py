@@ -1,0 +1,133 @@
+"""`capture`: which engine runs each stage, and for which shapes it holds graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from omnic.catalog.part import Capture
+from omnic.contract.domains import Choices
+from omnic.expr import Name, Size
+from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
+from omnic.passes.base import Context, Pass, decide, span_of, without, word
+from omnic.passes.quantize import precision_of
+
+_GRAPH = "cuda_graph"
+
+
+@dataclass(frozen=True, slots=True)
+class CapturePass(Pass):
+    """Decides the engine of every stage whose part can be captured: graphs where it is on a GPU, held in what its
+    graphs are made for, and nothing else changes its steps. For graphs it decides the sizes that have one (those that
+    requests may choose from, at most `sizes`) and the lengths to which texts are padded. Other sizes run without.
+
+    After it no stage has `buckets`, and an engine is one that the part has where it runs.
+    """
+
+    name: ClassVar[str] = "capture"
+    sizes: int = 8  # most that a stage holds graphs for, where the source lists none
+
+    def run(self, pipeline: Pipeline, context: Context) -> Pipeline:
+        for stage in pipeline.stages:
+            pipeline = pipeline.with_stage(self._decided(stage, context))
+        return pipeline
+
+    def _decided(self, stage: Stage, context: Context) -> Stage:
+        asked, listed = get(stage.how, "engine"), get(stage.how, "buckets")
+        capture = context.part(stage).capture
+        wanted = "auto" if asked is None else word(asked.value)
+        obstacle = _obstacle(stage, capture, context)
+        bare = replace(stage, how=without(stage.how, "engine", "buckets"))
+        if wanted == _GRAPH and obstacle is not None:
+            context.sink.error(
+                "illegal-engine", f"`{stage.name}` cannot run as captured graphs: {obstacle}", span_of(asked, stage),
+                help=["engine = eager"],
+            )  # fmt: skip
+            return bare
+        graphs = obstacle is None and wanted in ("auto", _GRAPH)
+        if listed is not None and not graphs:
+            why = obstacle or f"`engine = {wanted}`"
+            context.sink.error(
+                "misplaced-key", f"`buckets` of `{stage.name}` are shapes of captured graphs, and it has none: {why}",
+                span_of(listed, stage), "remove this",
+            )  # fmt: skip
+            return bare
+        if not graphs:
+            pinned = asked is not None and wanted == "eager" and capture is not None
+            return self._eager(bare, asked) if pinned and asked else bare  # of others it says what holds anyway
+        assert capture is not None
+        how = put(bare.how, "engine", Setting(_GRAPH, reason="a whole step is one launch"))
+        if asked is not None and wanted == _GRAPH:
+            how = put(how, "engine", replace(asked, value=_GRAPH, reason="a whole step is one launch"))
+        if (sizes := self._sizes(stage, listed, context)) is None:
+            return bare
+        how = put(how, "sizes", sizes)
+        return replace(stage, how=decide(how, "texts", capture.texts, _padding(capture.texts)))
+
+    def _eager(self, stage: Stage, asked: Setting) -> Stage:
+        return replace(stage, how=put(stage.how, "engine", replace(asked, value="eager")))
+
+    def _sizes(self, stage: Stage, listed: Setting | None, context: Context) -> Setting | None:
+        """The sizes with graphs, the largest first; None with an error in the sink."""
+        if listed is not None:
+            return _listed(stage, listed, context)
+        found = get(stage.keys, "size")
+        value: Any = found.value if found is not None else None
+        domain = context.domains.get(value.path[0]) if isinstance(value, Name) else None
+        if isinstance(value, Size):
+            sizes: tuple[Size, ...] = (value,)
+            why = "the size that every picture has"
+        elif isinstance(domain, Choices):
+            sizes, why = tuple(s for s in domain.values if isinstance(s, Size)), "those that a request can ask for"
+        else:
+            key = context.part(stage).key("size")
+            default = key.default if key is not None else None
+            sizes = (default,) if isinstance(default, Size) else ()
+            why = "the default; other sizes run the same kernels without a graph"
+        if len(sizes) > self.sizes:
+            sizes, why = sizes[: self.sizes], f"the first {self.sizes}; other sizes run without a graph"
+        return Setting(tuple(map(str, sorted(sizes, key=lambda s: (-s.area, str(s))))), reason=why)
+
+    def broken(self, pipeline: Pipeline, context: Context) -> Iterator[str]:
+        for stage in pipeline.stages:
+            engine = get(stage.how, "engine")
+            if get(stage.how, "buckets") is not None:
+                yield f"stage `{stage.name}` still has `buckets`"
+            if engine is not None and engine.value == _GRAPH and _obstacle(stage, context.part(stage).capture, context):
+                yield f"stage `{stage.name}` cannot be captured"
+
+
+def _obstacle(stage: Stage, capture: Capture | None, context: Context) -> str | None:
+    """Why a stage cannot run as graphs; None where it can."""
+    on, precision = get(stage.how, "on"), precision_of(stage)
+    if on is not None and context.target.device(on.value[0]).kind != "gpu":
+        return "they are for GPUs"
+    if capture is None:
+        return f"`{stage.part}` has no graphs yet"
+    if precision not in capture.precisions:
+        return f"its graphs are made for {' and '.join(capture.precisions)}"
+    for key, what in (("step_cache", "a step cache"), ("loras", "adapters beside the weights")):
+        if get(stage.how, key) is not None:
+            return f"{what} would have to be part of them"
+    return None
+
+
+def _listed(stage: Stage, listed: Setting, context: Context) -> Setting | None:
+    values = listed.value if isinstance(listed.value, tuple | list) else (listed.value,)
+    key = context.part(stage).key("size")
+    wrong = [v for v in values if not isinstance(v, Size) or (key and key.domain is not None and v not in key.domain)]
+    if wrong or not values:
+        context.sink.error(
+            "bad-bucket", f"`buckets` of `{stage.name}` lists sizes such as 1024x1024", span_of(listed, stage),
+            notes=[f"{wrong[0]} is none that `{stage.part}` can make"] if wrong else [],
+        )  # fmt: skip
+        return None
+    ordered = sorted(set(values), key=lambda s: (-s.area, str(s)))
+    return replace(listed, value=tuple(map(str, ordered)), reason="listed in the source")
+
+
+def _padding(texts: tuple[int, ...]) -> str:
+    """What padding costs at most: the tokens of a text that is one longer than a bucket."""
+    worst = max(b - a - 1 for a, b in zip((0, *texts), texts, strict=False))
+    return f"texts are padded to the next of these, and the padding is masked: {worst} tokens at most"
