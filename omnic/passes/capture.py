@@ -10,6 +10,7 @@ from omnic.catalog.part import Capture
 from omnic.contract.domains import Choices
 from omnic.expr import Name, Size
 from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
+from omnic.passes.ahead import TENSORRT, ahead
 from omnic.passes.base import Context, Pass, decide, span_of, without, word
 from omnic.passes.quantize import precision_of
 
@@ -22,7 +23,8 @@ class CapturePass(Pass):
     graphs are made for, and nothing else changes its steps. For graphs it decides the sizes that have one (those that
     requests may choose from, at most `sizes`) and the lengths to which texts are padded. Other sizes run without.
 
-    After it no stage has `buckets`, and an engine is one that the part has where it runs.
+    Engines of TensorRT are for stages that ask for them. After it no stage has `buckets`, and an engine is
+    one that the part has where it runs.
     """
 
     name: ClassVar[str] = "capture"
@@ -37,6 +39,8 @@ class CapturePass(Pass):
         asked, listed = get(stage.how, "engine"), get(stage.how, "buckets")
         capture = context.part(stage).capture
         wanted = "auto" if asked is None else word(asked.value)
+        if asked is not None and wanted == TENSORRT:
+            return ahead(stage, asked, context)
         obstacle = _obstacle(stage, capture, context)
         bare = replace(stage, how=without(stage.how, "engine", "buckets"))
         if wanted == _GRAPH and obstacle is not None:

