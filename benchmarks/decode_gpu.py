@@ -42,13 +42,13 @@ SIZES: dict[str, dict[str, int]] = {
            "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936},
 }  # fmt: skip
 TARGETS = {("0.6b", 1): 1200, ("8b", 1): 220, ("0.6b", 64): 20_000}  # tokens a second
-PROMPT, CHECKED, CONTEXT = 128, 64, 1024
+PROMPT, CHECKED, CONTEXT, CHUNK = 128, 64, 1024, 1024
 BANDWIDTH = 4.22e12
 WARM_UP = 10
 KINDS = {
     "greedy": Kind(),
-    "temperature": Kind(True, True),
-    "temperature, top_k, top_p": Kind(True, True, True, True),
+    "temperature": Kind(True),
+    "temperature, top_k, top_p": Kind(True, True),
 }
 
 
@@ -82,15 +82,12 @@ class Subject:
 
     def start(self, rows: int) -> None:
         """Runs the prompts of the first `rows` slots; their first tokens are the likeliest."""
-        device, state = self.model.device, self.steps.state
+        state = self.steps.state
         for slot in range(rows):
-            tokens = self.prompts[slot].int().to(device)
-            slots = torch.full_like(tokens, slot)
-            span = Span(slot, 0, tuple(self.prompts[slot].tolist()), True)
-            logits = self.model.prefill([span], tokens, slots, torch.arange(PROMPT, dtype=torch.int32, device=device))
+            logits = self.steps.prompts.run([Span(slot, 0, tuple(self.prompts[slot].tolist()), True)])
             state.tokens[slot], state.positions[slot] = logits[0].argmax(), PROMPT
             state.seeds[slot], state.drawn[slot] = slot, 0
-        self.steps.settings[:] = torch.tensor([0.8, 40, 0.9, 1.0], dtype=torch.float64, device=device)
+        self.steps.settings[:] = torch.tensor([0.8, 40, 0.9, 1.0], dtype=torch.float64)
 
     def logits(self, rows: int, steps: int) -> tuple[list[int], Tensor]:
         """The first slot's tokens, the first from the prompt, and the logits after each but the last: eagerly."""
@@ -220,7 +217,7 @@ def milliseconds(subject: Subject, rows: int, kind: Kind, steps: int) -> list[fl
 def measure(size: str, batches: Sequence[int], steps: int, device: torch.device) -> dict[str, Any]:
     subject = Subject(size, max(batches), device)
     began = time.perf_counter()
-    subject.steps.prepare(256)
+    subject.steps.prepare(CHUNK)
     torch.cuda.synchronize()
     record: dict[str, Any] = {
         "prepare_seconds": time.perf_counter() - began,

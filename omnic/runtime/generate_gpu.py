@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from omnic.runtime.answer import Draw, Request
+from omnic.runtime.generate_prompts import PagedModel, Prompts, on_device
 from omnic.runtime.generate_steps import Flight
 from omnic.runtime.graphs import Graphs
 from omnic.runtime.kernels.sample import State, finish, likeliest, parts, uniform
@@ -21,40 +22,24 @@ from omnic.runtime.scheduler import Work
 _LOW = (1 << 64) - 1
 
 
-class PagedModel(Protocol):
-    """A decoder whose steps only launch. `slots` sequences, and one slot more that is nobody's."""
-
-    vocabulary: int
-    slots: int
-    device: torch.device
-    dependent: bool  # whether its kernels may start before those ahead of them have ended
-
-    def step(self, slots: Tensor, state: State) -> Tensor: ...
-
-    def prefill(self, spans: Sequence[Span], tokens: Tensor, slots: Tensor, positions: Tensor) -> Tensor: ...
-
-
 class Kind(NamedTuple):
-    """Which settings the rows of a step draw with; each combination is a graph of its own."""
+    """What the rows of a step ask for, any of them; each combination is a graph of its own."""
 
-    drawn: bool = False
-    temperature: bool = False
-    top_k: bool = False
-    top_p: bool = False
-    penalty: bool = False
+    drawn: bool = False  # some are not greedy
+    filtered: bool = False  # some draw from the top alone
+    penalty: bool = False  # some make what was seen less likely
 
     @classmethod
     def of(cls, draws: Sequence[Draw]) -> Kind:
-        penalty = any(d.repetition_penalty not in (None, 1) for d in draws)
-        if all(d.greedy for d in draws):
-            return cls(penalty=penalty)
+        warm = [d for d in draws if not d.greedy]
         return cls(
-            True,
-            any(d.temperature is not None for d in draws),
-            any(d.top_k for d in draws),
-            any(d.top_p is not None and d.top_p < 1 for d in draws),
-            penalty,
+            bool(warm),
+            any(d.top_k or (d.top_p is not None and d.top_p < 1) for d in warm),
+            any(d.repetition_penalty not in (None, 1) for d in draws),
         )
+
+
+KINDS = tuple(Kind(d, f, p) for d, f in ((True, True), (True, False), (False, False)) for p in (True, False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +59,12 @@ class GpuSteps:
     """Steps that leave their tokens on the device, where the next step finds them. Satisfies `generate_steps.Steps`.
 
     A step of streams is one replay, over the rows of the least bucket that holds them; the rows left over run in the
-    slot that is nobody's. Prompts run eagerly behind it. Tokens are keyed by seed and place in the answer: within a
-    bucket a row's token does not depend on its neighbours.
+    slot that is nobody's. Pieces of prompts follow, several together in the least length that holds them. Tokens are
+    keyed by seed and place in the answer: within a bucket a row's token does not depend on its neighbours.
     """
 
     lag = 1
-    least = 256  # a piece of a prompt costs much the same up to here, as its launches are what takes time
+    least = 256  # a shorter piece of a prompt takes as long: it is weights that it reads
 
     def __init__(self, model: PagedModel, sample: Sample) -> None:
         self.model, self._sample = model, sample
@@ -87,13 +72,15 @@ class GpuSteps:
         self.graphs = Graphs(model.device)
         self.state = State.of(model.slots, model.device)
         self.settings = torch.zeros(model.slots + 1, 4, dtype=torch.float64, device=model.device)
+        shape = (model.slots + 1, model.vocabulary)
+        self._seen = torch.zeros(shape, dtype=torch.bool, device=model.device)  # where a row has a penalty
         self._true = torch.ones((), dtype=torch.bool, device=model.device)
-        self._seen: Tensor | None = None  # bool [slots + 1, vocabulary], once a request brings a penalty
         self.buckets = buckets(model.slots)
         nobody = torch.full((self.buckets[-1],), model.slots, dtype=torch.int32, device=model.device)
         self._rows = {size: nobody[:size].clone() for size in self.buckets}
         self._held: dict[int, list[int]] = {}  # what `_rows` are
         self.out = torch.zeros(self.buckets[-1], dtype=torch.int32, device=model.device)
+        self.prompts: Prompts  # once prepared
         self._first = torch.zeros(model.slots, dtype=torch.int32, device=model.device)
         pinned = model.device.type == "cuda"
         # one in flight, one being read, one being launched
@@ -101,10 +88,11 @@ class GpuSteps:
         self._launched = 0
 
     def prepare(self, chunk: int) -> int:
-        """Captures what is likely to be asked for, the largest first."""
+        """Captures all that can be asked for, the largest first."""
+        self.prompts = Prompts(self.model, self.graphs, chunk)
         for size in reversed(self.buckets):
-            for kind in (Kind(), Kind(True, True)):
-                self._captured(size, kind)
+            for kind in KINDS:
+                self.graphs.capture((size, kind), partial(self._step, size, kind))
         return chunk
 
     def trial(self, tokens: int) -> None:
@@ -113,7 +101,7 @@ class GpuSteps:
             self.replay([spare], Kind())
         else:
             span = Span(spare, 0, (0,) * tokens, True)
-            self.choose(self._prefill([span]), self._on_device([spare]), Kind(), self._first[:1])
+            self.choose(self.prompts.run([span]), on_device([spare], self.model.device), Kind(), self._first[:1])
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
 
@@ -130,12 +118,12 @@ class GpuSteps:
             for request, work in prompts:
                 if work.start == 0:
                     self._join(request)
-            logits = self._prefill([request.span(work) for request, work in prompts])
+            logits = self.prompts.run([request.span(work) for request, work in prompts])
             ended = [request for request, work in prompts if work.samples]
             if ended:
                 out = self._first[: len(ended)]
-                slots = self._on_device([r.scheduled.slot for r in ended])
-                self.choose(logits, slots, Kind.of([r.draw for r in ended]), out)
+                slots = on_device([request.scheduled.slot for request in ended], self.model.device)
+                self.choose(logits, slots, Kind.of([request.draw for request in ended]), out)
                 host[count : count + len(ended)].copy_(out, non_blocking=True)
                 count += len(ended)
         return _Flight(host[:count], self._event())
@@ -146,10 +134,6 @@ class GpuSteps:
         event: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch left it untyped
         event.record()
         return event
-
-    def _on_device(self, values: Sequence[int]) -> Tensor:
-        """int32, copied without waiting: the driver takes a small pageable copy's bytes before it returns."""
-        return torch.tensor(values, dtype=torch.int32).to(self.model.device, non_blocking=True)
 
     def _join(self, request: Request) -> None:
         """Puts the request's settings where its slot is looked up. The step after its prompt moves it on to its end."""
@@ -166,40 +150,22 @@ class GpuSteps:
         self.state.seeds[slot].copy_(torch.tensor(halves), non_blocking=True)
         self.settings[slot].copy_(torch.tensor(settings, dtype=torch.float64), non_blocking=True)
         if settings[3] != 1:
-            if self._seen is None:
-                shape = (self.model.slots + 1, self.vocabulary)
-                self._seen = torch.zeros(shape, dtype=torch.bool, device=self.model.device)
             self._seen[slot] = False
-            self._seen[slot, self._on_device(request.prompt).long()] = True
+            self._seen[slot, on_device(request.prompt, self.model.device).long()] = True
 
     # --- launches --------------------------------------------------------------------------------------------------
 
     def replay(self, slots: list[int], kind: Kind) -> None:
         size = next(size for size in self.buckets if size >= len(slots))
-        key = self._captured(size, kind)
         rows = slots + [self.model.slots] * (size - len(slots))
         if self._held.get(size) != rows:
             self._rows[size].copy_(torch.tensor(rows, dtype=torch.int32), non_blocking=True)
             self._held[size] = rows
-        self.graphs.replay(key)
-
-    def _captured(self, size: int, kind: Kind) -> tuple[int, Kind]:
-        """The graph's key. It is recorded with rows that are nobody's, so that no sequence moves."""
-        if (size, kind) not in self.graphs:
-            self._rows[size].fill_(self.model.slots)
-            self._held.pop(size, None)
-            self.graphs.capture((size, kind), partial(self._step, size, kind))
-        return size, kind
+        self.graphs.replay((size, kind))
 
     def _step(self, size: int, kind: Kind) -> None:
         slots = self._rows[size]
         self.choose(self.model.step(slots, self.state), slots, kind, self.out[:size])
-
-    def _prefill(self, spans: Sequence[Span]) -> Tensor:
-        tokens = self._on_device([token for span in spans for token in span.tokens])
-        slots = self._on_device([span.slot for span in spans for _ in span.tokens])
-        positions = self._on_device([span.start + i for span in spans for i in range(len(span.tokens))])
-        return self.model.prefill(spans, tokens, slots, positions)
 
     def choose(self, logits: Tensor, slots: Tensor, kind: Kind, out: Tensor) -> None:
         """A token of each row into `out` and its sequence, which moves on by one."""
@@ -211,7 +177,7 @@ class GpuSteps:
         if any(kind):
             drawn = self._sample(logits.float(), self._settings_of(slots, kind))
         finish(values, indices, drawn, slots, self.state, out, dependent=early)
-        if kind.penalty and self._seen is not None:
+        if kind.penalty:
             self._seen.index_put_((slots.long(), out.clamp(min=0).long()), self._true)
 
     def _settings_of(self, slots: Tensor, kind: Kind) -> Rows:
@@ -223,11 +189,11 @@ class GpuSteps:
             uniform(self.state, slots, noise)
         return Rows(
             noise,
-            settings[:, 0].float() if kind.temperature else None,
-            settings[:, 1].long() if kind.top_k else None,
-            settings[:, 2] if kind.top_p else None,
+            settings[:, 0].float() if kind.drawn else None,
+            settings[:, 1].long() if kind.filtered else None,
+            settings[:, 2] if kind.filtered else None,
             settings[:, 3].float() if kind.penalty else None,
-            self._seen[at] if kind.penalty and self._seen is not None else None,
+            self._seen[at] if kind.penalty else None,
         )
 
 

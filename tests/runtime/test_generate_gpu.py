@@ -5,7 +5,7 @@ Tiny models with random weights, float32."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,9 +19,12 @@ from omnic.runtime.errors import StageFailed
 from omnic.runtime.families import llama
 from omnic.runtime.flow import Flow, Piece
 from omnic.runtime.generate import Generate
-from omnic.runtime.generate_gpu import GpuSteps, Kind, buckets
+from omnic.runtime.generate_gpu import KINDS, GpuSteps, Kind, buckets
+from omnic.runtime.generate_prompts import packed
 from omnic.runtime.generate_steps import Steps
+from omnic.runtime.graphs import Graphs
 from omnic.runtime.home import Home
+from omnic.runtime.kernels.prefill_attention import BLOCK
 from omnic.runtime.kernels.sample import State
 from omnic.runtime.language import Span
 from omnic.runtime.tensors import Loaded
@@ -38,7 +41,7 @@ ASKED: list[dict[str, Any]] = [
 
 
 class Borrowed:
-    """The CPU's model as one that pages: it runs what the state says. Satisfies `generate_gpu.PagedModel`."""
+    """The CPU's model as one that pages: it runs what the state says. Satisfies `generate_prompts.PagedModel`."""
 
     dependent = False
     device = torch.device("cpu")
@@ -54,11 +57,18 @@ class Borrowed:
             logits[[row for row, _ in rows]] = self.model.forward(spans)
         return logits
 
-    def prefill(self, spans: Sequence[Span], tokens: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
-        assert tokens.tolist() == [token for span in spans for token in span.tokens]
-        if spans[0].slot == self.slots:
-            return torch.zeros(1, self.vocabulary)
-        return self.model.forward(spans)
+    def prefill(self, tokens: Tensor, slots: Tensor, positions: Tensor, last: Tensor) -> Tensor:
+        logits = torch.zeros(len(last), self.vocabulary)
+        row = 0
+        for piece, end in enumerate(last.tolist()):
+            if row < len(slots) and (slot := int(slots[row])) != self.slots:
+                assert slots[row : end + 1].tolist() == [slot] * (end + 1 - row)
+                start = int(positions[row])
+                assert positions[row : end + 1].tolist() == list(range(start, start + end + 1 - row))
+                logits[piece] = self.model.forward([Span(slot, start, tuple(tokens[row : end + 1].tolist()), True)])
+                row = -(-(end + 1) // BLOCK) * BLOCK
+        assert (slots[row:] == self.slots).all()
+        return logits
 
 
 class Stepping(Generate):
@@ -127,9 +137,9 @@ def test_asked_again_after_another_the_answer_is_the_same(stage: Stepping, alone
     assert [answers(stage, [ASKED[i]])[0] for i in (0, 2, 0)] == [alone[0], alone[2], alone[0]]
 
 
-def test_what_was_captured_is_used_again(stage: Stepping, alone: list[tuple[int, ...]]) -> None:
-    answers(stage, ASKED)
+def test_nothing_is_captured_once_it_is_loaded(stage: Stepping) -> None:
     captures, replays = stage.steps.graphs.captures, stage.steps.graphs.replays
+    assert captures == len(KINDS) * len(stage.steps.buckets) + len(stage.steps.prompts.lengths)
     answers(stage, ASKED)
     assert stage.steps.graphs.captures == captures
     assert stage.steps.graphs.replays > replays
@@ -149,6 +159,14 @@ def test_a_prompt_in_pieces_beside_a_stream_gives_what_it_gives_alone(stage: Ste
     assert answers(stage, asked) == [answers(stage, [each])[0] for each in asked]
 
 
+def test_prompts_that_come_together_run_together(stage: Stepping, alone: list[tuple[int, ...]]) -> None:
+    spans = [Span(slot, 0, tuple(range(5 + slot, 25 + 3 * slot)), slot != 1) for slot in range(3)]
+    together = stage._device.submit(lambda: stage.steps.prompts.run(spans).cpu()).result()
+    each = [stage._device.submit(lambda s=s: stage.steps.prompts.run([s]).cpu()).result() for s in spans]
+    torch.testing.assert_close(together, torch.cat(each), rtol=1e-4, atol=1e-4)
+    assert len(together) == 2, "one wanted no logits"
+
+
 def test_a_reader_that_lags_behind_loses_nothing(stage: Stepping, alone: list[tuple[int, ...]]) -> None:
     async def slowly() -> list[int]:
         flow = Flow(1)
@@ -164,20 +182,25 @@ def test_a_reader_that_lags_behind_loses_nothing(stage: Stepping, alone: list[tu
     assert tuple(asyncio.run(slowly())) == alone[0]
 
 
-def test_memory_that_runs_out_in_a_capture_is_a_failure_that_may_be_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_memory_that_runs_out_in_a_capture_is_told_when_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(graphs: Graphs, key: object, body: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Graphs, "capture", full)
+    with pytest.raises(torch.OutOfMemoryError), stepping():
+        pass
+
+
+def test_memory_that_runs_out_in_a_step_is_a_failure_that_may_be_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with stepping() as stage:
-        whole = stage.steps.graphs.capture
 
-        def full(key: Any, body: Any) -> Any:
-            if key[1].top_k:
-                raise torch.OutOfMemoryError("CUDA out of memory")
-            return whole(key, body)
+        def full(request: Any) -> None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
 
-        monkeypatch.setattr(type(stage.steps.graphs), "capture", lambda self, key, body: full(key, body))
-        with pytest.raises(StageFailed, match="out of memory") as failure:
-            answers(stage, [ASKED[2]])
+        with monkeypatch.context() as patch:
+            patch.setattr(stage.steps, "_join", full)
+            with pytest.raises(StageFailed, match="out of memory") as failure:
+                answers(stage, [ASKED[2]])
         assert failure.value.retryable
         assert len(answers(stage, [ASKED[0]])[0]) == 12, "and the stage goes on"
 
@@ -195,14 +218,16 @@ def test_logits_that_are_no_numbers_fail_their_request_alone() -> None:
         async def both() -> list[Any]:
             return await asyncio.gather(*(ask(stage, **ASKED[i]) for i in (0, 1)), return_exceptions=True)
 
-        failed, fine = asyncio.run(both())
-        assert "not numbers" in str(failed)
-        assert len(fine.tokens) == 9
+        both_ends = sorted(asyncio.run(both()), key=lambda end: isinstance(end, StageFailed))
+        assert both_ends[0].finished.finish_reason == "length"
+        assert "not numbers" in str(both_ends[1])
 
 
-def test_rows_of_one_step_share_the_settings_that_any_of_them_has() -> None:
+def test_rows_of_one_step_share_what_any_of_them_asks_for() -> None:
     assert Kind.of([Draw(0, 0.0)]) == Kind()
-    assert Kind.of([Draw(0, 0.0), Draw(1, 0.7, top_p=0.9)]) == Kind(drawn=True, temperature=True, top_p=True)
+    assert Kind.of([Draw(0, 0.0, top_k=3)]) == Kind(), "the likeliest is among the top"
+    assert Kind.of([Draw(0, 0.0), Draw(1, 0.7, top_p=0.9)]) == Kind(drawn=True, filtered=True)
+    assert Kind.of([Draw(1, 0.7, top_p=1.0, top_k=0)]) == Kind(drawn=True)
     assert Kind.of([Draw(0, 0.0, repetition_penalty=1.1)]) == Kind(penalty=True)
     assert Kind.of([Draw(0)]) == Kind(drawn=True), "what is pinned is not in the request"
 
@@ -210,3 +235,9 @@ def test_rows_of_one_step_share_the_settings_that_any_of_them_has() -> None:
 @pytest.mark.parametrize(("slots", "sizes"), [(1, (1,)), (3, (1, 2, 3)), (64, (1, 2, 4, 8, 16, 32, 64))])
 def test_buckets_reach_from_one_row_to_all_slots(slots: int, sizes: tuple[int, ...]) -> None:
     assert buckets(slots) == sizes
+
+
+def test_pieces_of_prompts_run_together_while_there_is_room() -> None:
+    spans = [Span(slot, 0, (0,) * length, True) for slot, length in enumerate((BLOCK, 1, BLOCK + 1, 3))]
+    assert [[span.slot for span in group] for group in packed(spans, 4 * BLOCK)] == [[0, 1, 2], [3]]
+    assert packed([], BLOCK) == []

@@ -21,7 +21,7 @@ from omnic.runtime.tensors import Loaded, Seeded, Shards, Source, dtype_of
 from omnic.runtime.weights import Checkpoint
 
 if TYPE_CHECKING:
-    from omnic.runtime.generate_gpu import PagedModel
+    from omnic.runtime.generate_prompts import PagedModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import TypeAlias
 
 import torch
@@ -14,10 +13,10 @@ from omnic.runtime.families.llama import Config, Layer, frequencies
 from omnic.runtime.kernels.decode_attention import Workspace, decode_attention, splits_of
 from omnic.runtime.kernels.gated import gated
 from omnic.runtime.kernels.gemv import gated_gemv, gemv
+from omnic.runtime.kernels.prefill_attention import prefill_attention
 from omnic.runtime.kernels.residual_norm import embed, residual_norm
 from omnic.runtime.kernels.rope import rope
 from omnic.runtime.kernels.sample import State
-from omnic.runtime.language import Span
 
 PAGE = 64  # tokens
 
@@ -101,49 +100,29 @@ class GpuLlama:
 
         return functional.linear(self._layers_of(x, attend, early=self.dependent), self._head)
 
-    def prefill(self, spans: Sequence[Span], tokens: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
-        """Runs pieces of prompts and keeps their keys and values. Waits for nothing on the device.
+    def prefill(self, tokens: Tensor, slots: Tensor, positions: Tensor, last: Tensor) -> Tensor:
+        """Runs pieces of prompts and keeps their keys and values. Only launches.
 
-        tokens, slots, positions: int32 [all tokens of the spans] on the device. -> logits [spans that want them,
-        vocabulary], of the model's dtype.
+        tokens, slots, positions: int32 [rows]. A piece starts at a multiple of `prefill_attention.BLOCK`; rows between
+        are in the slot that is nobody's, at 0. last: int32 [pieces], the rows -> whose logits [pieces, vocabulary], of
+        the model's dtype.
         """
         c = self.config
-        x = functional.embedding(tokens, self._embedding).float()
 
         def attend(index: int, layer: Layer, qkv: Tensor) -> Tensor:
             queries = torch.empty(len(qkv), c.heads, c.head_dim, dtype=self.dtype, device=self.device)
+            out = torch.empty(len(qkv), c.heads * c.head_dim, dtype=self.dtype, device=self.device)
             keys, values = self._pages[index]
             rope(
                 qkv, layer.head_norm, self._cosine, self._sine, keys, values, self._table, slots, positions, queries,
                 c.epsilon,
             )  # fmt: skip
-            parts, first = [], 0
-            for span in spans:
-                rows = queries[first : first + len(span.tokens)]
-                parts.append(self._attend_prompt(rows, keys, values, span))
-                first += len(span.tokens)
-            return torch.cat(parts) if len(parts) > 1 else parts[0]
+            prefill_attention(queries, keys, values, self._table, slots, positions, out)
+            return out
 
-        normed = self._layers_of(x, attend)
-        ends = accumulate(len(s.tokens) for s in spans)
-        wanted = [normed[end - 1] for end, s in zip(ends, spans, strict=True) if s.logits]
-        return functional.linear(torch.stack(wanted) if wanted else normed[:0], self._head)
-
-    def _attend_prompt(self, queries: Tensor, keys: Tensor, values: Tensor, span: Span) -> Tensor:
-        """queries: [tokens, heads, dim], the last tokens of the sequence so far -> [tokens, heads · dim]."""
-        c, length = self.config, span.start + len(span.tokens)
-        pages = self._table[span.slot, : -(-length // PAGE)]
-        k, v = (
-            held[pages].transpose(0, 1).reshape(1, c.kv_heads, -1, c.head_dim)[:, :, :length] for held in (keys, values)
-        )
-        mask = None
-        if span.start:
-            mask = torch.ones(len(queries), length, dtype=torch.bool, device=self.device).tril_(span.start)
-        q = queries.transpose(0, 1).unsqueeze(0)
-        found = functional.scaled_dot_product_attention(
-            q, k, v, mask, is_causal=mask is None and len(queries) > 1, enable_gqa=c.heads != c.kv_heads
-        )
-        return found.squeeze(0).transpose(0, 1).reshape(len(queries), -1)
+        x = functional.embedding(tokens, self._embedding).float()
+        normed = self._layers_of(x, attend, early=self.dependent)
+        return functional.linear(normed.index_select(0, last), self._head)
 
     def _layers_of(self, x: Tensor, attend: Attend, *, early: bool = False) -> Tensor:
         """x: float32 [rows, hidden], which is overwritten -> what the head takes, of the model's dtype."""

@@ -54,8 +54,9 @@ def _look(q, k, v, seen, top, weight, summed):
 @triton.jit
 def _decode_attention(
     qkv, norm, cosine, sine, keys, values, table, slots, positions, out, sums, tops, weights, arrived, epsilon, scale,
+    each_slot,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, SHARED: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr,
-    PAGE: tl.constexpr, TABLE: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, NORM: tl.constexpr,
+    PAGE: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, NORM: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     if DEPENDENT:
@@ -75,7 +76,7 @@ def _decode_attention(
     turn = tl.load(cosine + position * DIM + d)
     swap = tl.load(sine + position * DIM + d)
     first = split * each
-    page = tl.load(table + slot * TABLE + tl.minimum(first, TABLE - 1)).to(tl.int64)
+    page = tl.load(table + slot * each_slot + tl.minimum(first, each_slot - 1)).to(tl.int64)
     at = (page * KV_HEADS + head) * PAGE * DIM
     seen = first * PAGE + t < position
     k = tl.load(keys + at + t[None, :] * DIM + d[:, None], mask=seen[None, :], other=0.0)
@@ -103,7 +104,7 @@ def _decode_attention(
     key = (x * turn + y * swap).to(keys.dtype.element_ty)
     last = split == used - 1
     if last:  # the new token is its to keep, and to look at
-        page = tl.load(table + slot * TABLE + position // PAGE).to(tl.int64)
+        page = tl.load(table + slot * each_slot + position // PAGE).to(tl.int64)
         into = ((page * KV_HEADS + head) * PAGE + position % PAGE) * DIM + d
         tl.store(keys + into, key)
         tl.store(values + into, value)
@@ -113,7 +114,7 @@ def _decode_attention(
     summed = tl.where(last, value.to(tl.float32), 0.0)[None, :] + tl.zeros([GROUP, DIM], tl.float32)
     top, weight, summed = _look(q, k, v, seen, top, weight, summed)
     for tile in tl.range(first + 1, tl.minimum(first + each, tiles)):
-        page = tl.load(table + slot * TABLE + tile).to(tl.int64)
+        page = tl.load(table + slot * each_slot + tile).to(tl.int64)
         at = (page * KV_HEADS + head) * PAGE * DIM
         seen = tile * PAGE + t < position
         k = tl.load(keys + at + t[None, :] * DIM + d[:, None])
@@ -155,8 +156,8 @@ def decode_attention(
     what its queries find among all tokens up to and with it.
 
     qkv: [rows, (heads + 2 · kv heads) · dim]; out: [rows, heads · dim]; the others as in `rope`, but positions, which
-    are those of slots. No two rows share a slot, but for one whose result nobody wants. `least` is the fewest pages that
-    a program is given, of rows that have as many.
+    are those of slots. No two rows share a slot, but for one whose result nobody wants. `least` is the fewest pages
+    that a program is given, of rows that have as many.
     """
     rows = qkv.shape[0]
     _, kv_heads, page, dim = keys.shape
@@ -164,8 +165,9 @@ def decode_attention(
     _decode_attention[(rows, kv_heads, work.splits)](
         qkv, qkv if norm is None else norm, cosine, sine, keys, values, table, slots, positions, out,
         work.sums, work.tops, work.weights, work.arrived, epsilon, dim**-0.5 * 1.4426950408889634,
-        HEADS=heads, KV_HEADS=kv_heads, SHARED=heads // kv_heads, GROUP=max(_GROUP, triton.next_power_of_2(
-        heads // kv_heads)), DIM=dim, PAGE=page, TABLE=table.shape[1], SPLITS=work.splits, LEAST=least or least_of(rows, kv_heads),
+        table.shape[1], HEADS=heads, KV_HEADS=kv_heads, SHARED=heads // kv_heads,
+        GROUP=max(_GROUP, triton.next_power_of_2(heads // kv_heads)),
+        DIM=dim, PAGE=page, SPLITS=work.splits, LEAST=least or least_of(rows, kv_heads),
         NORM=norm is not None, DEPENDENT=dependent, num_warps=4, **launched(dependent),
     )  # fmt: skip
 

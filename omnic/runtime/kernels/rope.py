@@ -22,8 +22,8 @@ def rotated(at, norm, cosine, sine, epsilon, position, d, DIM: tl.constexpr, NOR
 
 @triton.jit
 def _rope(
-    qkv, norm, cosine, sine, keys, values, table, slots, positions, queries, epsilon,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr, TABLE: tl.constexpr,
+    qkv, norm, cosine, sine, keys, values, table, slots, positions, queries, epsilon, each_slot,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr,
     NORM: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -34,7 +34,7 @@ def _rope(
     if head < HEADS:
         tl.store(queries + (row * HEADS + head) * DIM + d, turned.to(queries.dtype.element_ty))
     else:
-        page = tl.load(table + tl.load(slots + row) * TABLE + position // PAGE).to(tl.int64)
+        page = tl.load(table + tl.load(slots + row) * each_slot + position // PAGE).to(tl.int64)
         into = ((page * KV_HEADS + head - HEADS) * PAGE + position % PAGE) * DIM + d
         tl.store(keys + into, turned.to(keys.dtype.element_ty))
         tl.store(values + into, tl.load(at + KV_HEADS * DIM + d))
@@ -54,5 +54,5 @@ def rope(
     _, kv_heads, page, _ = keys.shape
     _rope[(rows, heads + kv_heads)](
         qkv, qkv if norm is None else norm, cosine, sine, keys, values, table, slots, positions, queries, epsilon,
-        HEADS=heads, KV_HEADS=kv_heads, DIM=dim, PAGE=page, TABLE=table.shape[1], NORM=norm is not None, num_warps=1,
+        table.shape[1], HEADS=heads, KV_HEADS=kv_heads, DIM=dim, PAGE=page, NORM=norm is not None, num_warps=1,
     )  # fmt: skip

@@ -35,11 +35,15 @@ built("gemv", "_gemv", 8,
       {"COLUMNS": 4096, "NORM": True, "BIAS": True, "ADD": False, "BLOCK": 4, "CHUNK": 2048} | early, **product)
 built("gemv", "_gated_gemv", 4, {"COLUMNS": 1024, "BIAS": False, "BLOCK": 4, "CHUNK": 1024} | early, **product)
 cache = {"qkv": "bf16", "norm": "bf16", "cosine": "f32", "sine": "f32", "keys": "bf16", "values": "bf16",
-         "table": "i32", "slots": "i32", "positions": "i32", "epsilon": "fp32"}
-heads = {"HEADS": 16, "KV_HEADS": 8, "DIM": 128, "PAGE": 64, "TABLE": 16, "NORM": True}
+         "table": "i32", "slots": "i32", "positions": "i32", "epsilon": "fp32", "each_slot": "int"}
+heads = {"HEADS": 16, "KV_HEADS": 8, "DIM": 128, "PAGE": 64, "NORM": True}
 built("decode_attention", "_decode_attention", 4,
       {"SHARED": 2, "GROUP": 16, "SPLITS": 16, "LEAST": 1} | heads | early,
       **cache, out="bf16", sums="f32", tops="f32", weights="f32", arrived="i32", scale="fp32")
+built("prefill_attention", "_prefill_attention", 4,
+      {"HEADS": 16, "KV_HEADS": 8, "DIM": 128, "PAGE": 64, "BLOCK": 64},
+      queries="bf16", keys="bf16", values="bf16", table="i32", slots="i32", positions="i32", out="bf16", rows="int",
+      scale="fp32", each_slot="int")
 built("rope", "_rope", 1, heads, **cache, queries="bf16")
 built("residual_norm", "_residual_norm", 4, {"WIDTH": 1024, "DELTA": True, "BLOCK": 1024} | early,
       x="f32", delta="bf16", gain="bf16", out="bf16", epsilon="fp32")
@@ -59,4 +63,4 @@ def test_the_kernels_of_a_decoder_compile_for_an_h200() -> None:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run([sys.executable, "-c", COMPILE], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 10
+    assert len(done.stdout.splitlines()) == 11

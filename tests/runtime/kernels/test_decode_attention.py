@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from omnic.runtime.kernels.decode_attention import Workspace, decode_attention, least_of, splits_of
+from omnic.runtime.kernels.prefill_attention import prefill_attention
 from omnic.runtime.kernels.rope import rope
 
 HEADS, KV_HEADS, DIM, PAGE, PAGES, SLOTS = 6, 2, 16, 16, 8, 4
@@ -111,6 +112,28 @@ def test_a_prompts_keys_and_values_are_those_that_decoding_would_keep(normed: bo
     assert close(c.keys, keys)
     assert torch.equal(c.values.double(), values)
     assert queries.isfinite().all()
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 1), (0, 70), (40, 65)])
+def test_a_piece_of_a_prompt_sees_all_before_it_and_not_what_follows(start: int, count: int) -> None:
+    c = case()
+    spare = 3  # rows that are nobody's, in a slot of their own
+    queries = torch.randn(count + spare, HEADS, DIM)
+    positions = torch.tensor([*range(start, start + count), *[0] * spare], dtype=torch.int32)
+    slots = torch.tensor([2] * count + [0] * spare, dtype=torch.int32)
+    k, v = (
+        held.double()[c.table[2].long()].transpose(0, 1).reshape(1, KV_HEADS, -1, DIM)[:, :, : start + count]
+        for held in (c.keys, c.values)
+    )
+    mask = torch.ones(count, start + count, dtype=torch.bool).tril(start)
+    q = queries[:count].double().transpose(0, 1).unsqueeze(0)
+    exact = functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=True)
+    for position in range(start + count, PAGE * PAGES):
+        page = int(c.table[2, position // PAGE])
+        c.keys[page, :, position % PAGE] = c.values[page, :, position % PAGE] = torch.nan
+    out = torch.full((count + spare, HEADS * DIM), torch.nan)
+    prefill_attention(queries, c.keys, c.values, c.table, slots, positions, out)
+    assert close(out[:count], exact.squeeze(0).transpose(0, 1).reshape(count, -1))
 
 
 def test_few_rows_are_split_among_more_programs() -> None:
