@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnic.contract.domains import Choices, Domain, Range
 from omnic.expr import ExprError, Size, evaluate
-from omnic.ir.pipeline import Pipeline, get
+from omnic.ir.pipeline import Open, Pipeline, Setting, get
 
 if TYPE_CHECKING:
     from omnic.driver import Planned
@@ -145,12 +145,18 @@ def _part(content: Manifest, name: str, base: Path) -> Any:
 
 def spanned(pipeline: Pipeline, context: Context) -> list[Mapping[str, Any]]:
     """Values of all params, as sets that span every shape a request can have: the defaults, then each listed size and
-    both ends of each range, as far as the rules of the pipeline let them go together."""
-    defaults = {param.name: param.default for param in pipeline.params}
-    shaping = [param.name for param in pipeline.params if param.type.kind in _SHAPING]
+    both ends of each range, by itself and with those of others, as far as the rules of the pipeline let them go."""
+    from omnic.runtime.engines.samples import request
+
+    opens = {request(s.value.field): s.value for stage in pipeline.stages for _, s in stage.keys if _open(s)}
+    known = {**{param.name: param for param in pipeline.params}, **opens}
+    defaults = {name: one.default for name, one in known.items()}
+    free = {name: one.domain for name, one in opens.items()}
     found = [defaults]
-    for corner in context.corners or ({},):
-        ends = {name: _ends(domain) for name in shaping if (domain := corner.get(name)) is not None}
+    for corner in context.of(pipeline).corners or ({},):
+        every = {name: domain for name, domain in {**free, **corner}.items() if domain is not None}
+        ends = {name: _ends(domain) for name, domain in every.items() if known[name].type.kind in _SHAPING}
+        found += [{**defaults, name: value} for name, values in ends.items() for value in values]
         for at in range(max(map(len, ends.values()), default=0)):
             found.append({**defaults, **{name: values[min(at, len(values) - 1)] for name, values in ends.items()}})
     return [
@@ -158,6 +164,10 @@ def spanned(pipeline: Pipeline, context: Context) -> list[Mapping[str, Any]]:
         for i, params in enumerate(found)
         if params not in found[:i] and (i == 0 or all(_holds(rule, params) for rule in pipeline.requires))
     ]
+
+
+def _open(setting: Setting) -> bool:
+    return isinstance(setting.value, Open)
 
 
 def _ends(domain: Domain) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ _PARTS = {
     "emoji_dit": ("denoiser",),
     "flux": ("text_encoder", "denoiser", "vae_decode"),
     "flux2": ("text_encoder", "denoiser", "vae_decode"),
-    "hunyuan_video15": ("text_encoder", "vae_decode"),
+    "hunyuan_video15": ("text_encoder",),
     "lumina2": ("text_encoder", "vae_decode"),
     "qwen_image": ("text_encoder", "denoiser", "vae_decode"),
     "sd3": ("text_encoder", "denoiser", "vae_decode"),

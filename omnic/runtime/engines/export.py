@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -60,11 +61,8 @@ def export(module: nn.Module, call: Call, shapes: Sequence[Shapes], folder: Path
     example = tuple(_example(tensor, shape) for tensor, shape in zip(call.tensors, shapes, strict=True))
     moving = {i: dict.fromkeys(shape.moving, torch.export.Dim.DYNAMIC) for i, shape in enumerate(shapes)}
     file = folder / "model.onnx"
-    said = StringIO()
     try:
-        # the exporter writes of its progress to both, and warns of its own libraries
-        with warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said), torch.no_grad():
-            warnings.simplefilter("ignore")
+        with _quiet(), torch.no_grad():
             program = torch.onnx.export(
                 flat, example, dynamo=True, opset_version=OPSET, input_names=list(call.names),
                 dynamic_shapes=(tuple(moving[i] or None for i in moving),), external_data=True, optimize=True,
@@ -74,6 +72,20 @@ def export(module: nn.Module, call: Call, shapes: Sequence[Shapes], folder: Path
         raise Unfit(_first_line(error)) from error
     assert program is not None
     return _written(program, nestings[-1], file, shapes)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Within it, the exporter keeps to itself how far it is, and what it thinks of its own libraries."""
+    log, said = logging.getLogger("torch.onnx"), StringIO()
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(said), redirect_stderr(said):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def _example(tensor: Tensor, shape: Shapes) -> Tensor:

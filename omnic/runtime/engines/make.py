@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +23,9 @@ from omnic.runtime.engines.calls import Call, Unfit, ranges, recorded
 from omnic.runtime.engines.export import export
 from omnic.runtime.engines.samples import whole
 from omnic.runtime.engines.store import Obtained
+from omnic.runtime.errors import RequestError
+
+_PARTS = 4  # the first frame of a video, the second, and all after: one more than kinds of frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,11 @@ def observed(part: Any, asks: Iterable[Ask], batch: int) -> list[tuple[Body, lis
     several = len(held) > 1 or hasattr(part, "streams")  # the first call is not all there is
     for ask in asks:
         before = sum(map(len, calls.values()))
-        for work in _forwards(part, ask, batch) if denoises else (lambda ask=ask: whole(part.run(ask)),):
+        try:
+            works = list(_forwards(part, ask, batch)) if denoises else [partial(_run, part, ask)]
+        except RequestError:
+            continue  # a request that is refused has no shapes
+        for work in works:
             with _inner(held), recorded({body.name: body.inner for body in held}, run=several and not denoises) as seen:
                 work()
             for name, found in seen.items():
@@ -69,7 +77,15 @@ def observed(part: Any, asks: Iterable[Ask], batch: int) -> list[tuple[Body, lis
         if sum(map(len, calls.values())) == before:
             names = ", ".join(f"`{body.name}`" for body in held) or "any module"
             raise Unfit(f"a request with {_told(ask)} does not run {names} as a whole")
+    if not any(calls.values()):
+        raise Unfit("it refuses every sample of a request")
     return [(body, calls[body.name]) for body in held if calls[body.name]]
+
+
+def _run(part: Any, ask: Ask) -> None:
+    """Of what comes in many parts, as many as differ."""
+    found = part.run(ask)
+    whole(found if isinstance(found, Mapping) else islice(found, _PARTS))
 
 
 def _forwards(part: Any, ask: Ask, batch: int) -> Iterator[Callable[[], Any]]:
@@ -79,8 +95,8 @@ def _forwards(part: Any, ask: Ask, batch: int) -> Iterator[Callable[[], Any]]:
         job.step = step
         if job.group not in groups:
             groups.add(job.group)
-            for count in {1, batch}:
-                yield partial(predict, part.forward, [job] * count)
+            for count in sorted({1, batch}):
+                yield partial(predict, part.forward, [replace(job)] * count)
 
 
 @contextmanager

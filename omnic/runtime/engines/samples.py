@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,8 @@ class Samples:
     """What comes before a stage is done as far as its shapes need: encoders read, denoisers take no step.
 
     `feeds` says of each stage what feeds its ports: `stage.port`, or the name of an input of the pipeline. `load`
-    gives the part of a stage. The first of `params` is what is most often asked for.
+    gives the part of a stage. The first of `params` is what is most often asked for; they also hold what requests set
+    by themselves (`request`).
     """
 
     stages: Mapping[str, Stage]
@@ -45,10 +47,12 @@ class Samples:
     _given: dict[tuple[object, ...], Any] = field(default_factory=dict)  # what encoders gave
 
     def asks(self, stage: str) -> Iterator[Ask]:
-        """What is asked of a stage with each of `params`, with the shortest texts and with the longest."""
+        """What is asked of a stage with each of `params`, with the shortest texts and with the longest. What a stage
+        before it refuses does not come here."""
         for params in self.params:
             for words in (1, self._most(stage)):
-                yield self._ask(stage, Sample(params, words))
+                with suppress(RequestError):
+                    yield self._ask(stage, Sample(params, words))
 
     def _ask(self, stage: str, sample: Sample) -> Ask:
         ports, fed = self.stages[stage].inputs, self.feeds[stage]
@@ -110,10 +114,15 @@ def whole(found: Any) -> Mapping[str, Any]:
     return {name: value for some in found for name, value in some.items()}
 
 
+def request(field: str) -> str:
+    """The name under which `Samples.params` hold what a request sets by itself."""
+    return f"request {field}"
+
+
 def _setting(value: Any, params: Mapping[str, Any]) -> Any:
     """A key of a manifest: computed from params, left to the request, or as it stands."""
     if isinstance(value, Mapping):
-        return evaluate(parse(value["param"]), params) if "param" in value else None
+        return evaluate(parse(value["param"]), params) if "param" in value else params.get(request(value["request"]))
     written = isinstance(value, str) and _SIZE.fullmatch(value)
     return evaluate(parse(value), {}) if written else value
 
