@@ -81,6 +81,14 @@ class Endpoint:
     def field(self, name: str) -> Field | None:
         return next((f for f in self.fields if f.name == name), None)
 
+    def blamed(self, name: str | None) -> str | None:
+        """The field that a stage means by `name` when it refuses a request. A stage's own text is a `prompt` to it,
+        whatever the endpoint calls it. None for what requests have no field for."""
+        if name is None or self.field(name.partition("[")[0].partition(".")[0]):
+            return name
+        main = self.fields[0]
+        return main.name if name == "prompt" and main.type.kind == "text" else None
+
 
 class BindError(ValueError):
     """An endpoint that cannot be served by a pipeline. `field` is the field, role or override at fault, if one is;

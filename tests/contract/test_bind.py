@@ -41,6 +41,21 @@ def test_an_entry_takes_the_input_and_keeps_the_limit_of_the_api() -> None:
     assert (entry.target, entry.argument, str(entry.type)) == ("entry", "text", "text<max_chars = 4096>")
 
 
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [("input", "input"), ("prompt", "input"), ("voice.id", "voice.id"), ("strength", None), (None, None)],
+)
+def test_what_a_stage_calls_by_another_name_is_blamed_as_the_endpoint_calls_it(
+    said: str | None, field: str | None
+) -> None:
+    assert speech().blamed(said) == field
+
+
+def test_the_text_of_a_stage_within_a_conversation_is_no_field_of_it() -> None:
+    assert chat().blamed("prompt") is None
+    assert chat().blamed("messages[0].content") == "messages[0].content"
+
+
 def test_a_tighter_limit_of_the_port_wins() -> None:
     bound = bind("audio.speech", SIGNATURE, entry="speak.text", entry_type=parse_type("text<max_chars = 100>"))
     assert str(fields(bound.fields)["input"].type) == "text<max_chars = 100>"

@@ -135,3 +135,5 @@ def test_by_openai_s_client_in_every_format(drums: Server, format: Any) -> None:
 def test_what_a_sound_cannot_have(drums: Server) -> None:
     answer = drums.post("/v1/audio/speech", DRUM | {"seconds": 3})
     assert error_of(answer, 400)["param"] == "seconds"
+    for field in ("input", "negative_prompt"):  # what is refused at work is called as the endpoint calls it, too
+        assert error_of(drums.post("/v1/audio/speech", DRUM | {field: "x " * 200}), 400)["param"] == field

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from omnic.manifest import Manifest
+from omnic.runtime.errors import RequestError
 from omnic.runtime.flow import Finished, Piece, Step
 from omnic.runtime.server.admission import Door
 from omnic.runtime.server.kept import Kept
@@ -70,13 +71,19 @@ class Service:
         self, endpoint: str, method: str, arguments: dict[str, Any], measure: Measure, previews: int = 0
     ) -> AsyncGenerator[Event, None]:
         """The same, and how far its iterative stages have come. Pictures among the arguments are read when its turn
-        has come, so that those in line hold none. Raises RequestError for one that cannot be read."""
+        has come, so that those in line hold none. Raises RequestError, which names a field of the endpoint, for one
+        that cannot be read and for what a stage refuses."""
         asked = time.monotonic()
         leave = await self.doors[endpoint].enter()
         measure.entered(time.monotonic() - asked)
-        async with aclosing(self.admitted(method, arguments, leave, previews)) as events:
-            async for event in events:
-                yield event
+        try:
+            async with aclosing(self.admitted(method, arguments, leave, previews)) as events:
+                async for event in events:
+                    yield event
+        except RequestError as error:
+            served = self.content.endpoint(endpoint)
+            error.field = served.blamed(error.field) if served else None
+            raise
 
     async def admitted(
         self, method: str, arguments: dict[str, Any], leave: Callable[[], None], previews: int = 0
