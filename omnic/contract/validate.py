@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from omnic.contract.adapters import BASE
 from omnic.contract.api import Unused
 from omnic.contract.chat import conversation
 from omnic.contract.fields import Endpoint, Field, Slice, hint
@@ -43,7 +44,7 @@ def validate(endpoint: Endpoint, body: Any, rules: tuple[Expr, ...] = (), *, ask
     options = {f.name: f.default for f in endpoint.fields if f.target in ("server", "seed")} | {
         name: value for name, (field, value) in given.items() if field.target in ("server", "seed")
     }
-    _consistent(options, given)
+    _consistent(endpoint, options, given)
     slice_ = asked or _slice(endpoint, options)
     arguments = dict(_arguments(endpoint, slice_, given))
     _hold(rules, endpoint, given)
@@ -132,7 +133,7 @@ def _is(raw: Any, kind: str) -> bool:
     return isinstance(raw, _JSON_TYPES[kind]) and (kind == "boolean" or not isinstance(raw, bool))
 
 
-def _consistent(options: dict[str, Any], given: dict[str, Any]) -> None:
+def _consistent(endpoint: Endpoint, options: dict[str, Any], given: dict[str, tuple[Field, Any]]) -> None:
     """Fields that only mean something beside another."""
     if "stream_options.include_usage" in given and not options["stream"]:
         raise Violation("`stream_options` needs `stream` to be true", "stream_options")
@@ -142,6 +143,10 @@ def _consistent(options: dict[str, Any], given: dict[str, Any]) -> None:
         raise Violation("a stream carries its pictures itself: `response_format` cannot be url", "response_format")
     if options.get("output_compression") not in (None, 100) and options["output_format"] == "png":
         raise Violation("`output_compression` needs `output_format` jpeg or webp", "output_compression")
+    if "lora_scale" in given and (which := endpoint.field("lora")) is not None:
+        scale, value = given["lora_scale"]
+        if value != scale.default and given.get("lora", (which, which.default))[1] == BASE:
+            raise Violation("`lora_scale` needs `lora` to name an adapter", "lora_scale")
     spoken = "modalities" not in options or "audio" in options["modalities"]
     for name in given:
         if name.startswith("audio.") and not spoken:

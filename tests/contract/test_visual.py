@@ -10,7 +10,7 @@ import pytest
 from openai.types import image_edit_params, image_generate_params, video_create_params
 
 from omnic.contract.domains import Choices, Range
-from omnic.contract.endpoints import ENDPOINTS, BindError, Endpoint, Knob, ParamSpec, Signature, bind, offered
+from omnic.contract.endpoints import ENDPOINTS, BindError, Endpoint, Knob, ParamSpec, Signature, Slice, bind, offered
 from omnic.contract.forms import body_of
 from omnic.contract.openapi import openapi
 from omnic.contract.types import parse_type
@@ -174,6 +174,20 @@ def test_a_length_that_is_said_twice_must_be_the_same() -> None:
 def test_a_video_without_a_rate_has_no_seconds() -> None:
     unknown = replace(FILM, outputs={"clip": parse_type("video")})
     assert "seconds" not in targets(bind("videos", unknown, {"input_reference": "first"}))
+
+
+def test_a_scale_without_an_adapter_is_refused() -> None:
+    choices = parse_type('enum("base", "neon")')
+    knobs = (
+        Knob("paint", "lora", "lora", choices, None, "base", ""),
+        Knob("paint", "lora_scale", "lora_scale", parse_type("float"), Range(-8.0, 8.0), 1.0, ""),
+    )
+    slices = (Slice("draw", ("out",), ("paint",), ("words", "lora", "lora_scale", "seed")),)
+    endpoint = bind("images.generations", replace(TEXT_TO_IMAGE, knobs=knobs), slices=slices)
+    assert refuse(endpoint, lora_scale=0.5).field == "lora_scale"
+    assert refuse(endpoint, lora_scale=0.5, lora="base").message == "`lora_scale` needs `lora` to name an adapter"
+    accept(endpoint, lora_scale=0.5, lora="neon")
+    accept(endpoint, lora_scale=1.0)
 
 
 def test_a_size_without_a_domain_has_a_limit() -> None:
