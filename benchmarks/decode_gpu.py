@@ -45,11 +45,6 @@ TARGETS = {("0.6b", 1): 1200, ("8b", 1): 220, ("0.6b", 64): 20_000}  # tokens a 
 PROMPT, CHECKED, CONTEXT, CHUNK = 128, 64, 1024, 1024
 BANDWIDTH = 4.22e12
 WARM_UP = 10
-KINDS = {
-    "greedy": Kind(),
-    "temperature": Kind(True),
-    "temperature, top_k, top_p": Kind(True, True),
-}
 
 
 def sample(logits: Tensor, rows: Rows) -> Tensor:
@@ -97,7 +92,7 @@ class Subject:
         slots = torch.arange(rows, dtype=torch.int32, device=self.model.device)
         for _ in range(steps):
             logits = self.model.step(slots, steppers.state)
-            steppers.choose(logits, slots, Kind(), steppers.out[:rows])
+            steppers.choose(logits, slots, Kind.GREEDY, steppers.out[:rows])
             found.append(logits[0].float().clone())
             tokens.append(int(steppers.out[0]))
         return tokens, torch.stack(found)
@@ -107,7 +102,7 @@ class Subject:
         self.start(rows)
         tokens = [int(self.steps.state.tokens[0])]
         for _ in range(steps):
-            self.steps.replay(list(range(rows)), Kind())
+            self.steps.replay(list(range(rows)), Kind.GREEDY)
             tokens.append(int(self.steps.out[0]))
         return tokens
 
@@ -229,7 +224,7 @@ def measure(size: str, batches: Sequence[int], steps: int, device: torch.device)
     for rows in batches:
         agreement = checked(subject, rows)
         print(f"{size}, {rows} rows: " + ", ".join(f"{n} {v:.4f}" for n, v in agreement.items()), flush=True)
-        times = {name: milliseconds(subject, rows, kind, steps) for name, kind in KINDS.items()}
+        times = {kind.value: milliseconds(subject, rows, kind, steps) for kind in Kind}
         record["batches"][rows] = {
             "agreement": agreement,
             "milliseconds": {n: {"median": statistics.median(t), "least": min(t), "most": max(t)}

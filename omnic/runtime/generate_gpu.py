@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,24 +22,21 @@ from omnic.runtime.scheduler import Work
 _LOW = (1 << 64) - 1
 
 
-class Kind(NamedTuple):
-    """What the rows of a step ask for, any of them; each combination is a graph of its own."""
+class Kind(Enum):
+    """What some row of a step asks for; each is a graph of its own for each count of rows."""
 
-    drawn: bool = False  # some are not greedy
-    filtered: bool = False  # some draw from the top alone
-    penalty: bool = False  # some make what was seen less likely
+    GREEDY = "greedy"
+    DRAWN = "drawn"  # from all that has a chance, at each row's temperature
+    FULL = "full"  # what any request may ask for; what a row does not ask for changes nothing in it
 
     @classmethod
     def of(cls, draws: Sequence[Draw]) -> Kind:
         warm = [d for d in draws if not d.greedy]
-        return cls(
-            bool(warm),
-            any(d.top_k or (d.top_p is not None and d.top_p < 1) for d in warm),
-            any(d.repetition_penalty not in (None, 1) for d in draws),
-        )
-
-
-KINDS = tuple(Kind(d, f, p) for d, f in ((True, True), (True, False), (False, False)) for p in (True, False))
+        if any(d.repetition_penalty not in (None, 1) for d in draws) or any(
+            d.top_k or (d.top_p is not None and d.top_p < 1) for d in warm
+        ):
+            return cls.FULL
+        return cls.DRAWN if warm else cls.GREEDY
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +86,19 @@ class GpuSteps:
 
     def prepare(self, chunk: int) -> int:
         """Captures all that can be asked for, the largest first."""
-        self.prompts = Prompts(self.model, self.graphs, chunk)
         for size in reversed(self.buckets):
-            for kind in KINDS:
+            for kind in (Kind.FULL, Kind.DRAWN, Kind.GREEDY):
                 self.graphs.capture((size, kind), partial(self._step, size, kind))
+        self.prompts = Prompts(self.model, self.graphs, chunk)
         return chunk
 
     def trial(self, tokens: int) -> None:
         spare = self.model.slots
         if tokens == 1:
-            self.replay([spare], Kind())
+            self.replay([spare], Kind.GREEDY)
         else:
             span = Span(spare, 0, (0,) * tokens, True)
-            self.choose(self.prompts.run([span]), on_device([spare], self.model.device), Kind(), self._first[:1])
+            self.choose(self.prompts.run([span]), on_device([spare], self.model.device), Kind.GREEDY, self._first[:1])
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
 
@@ -174,26 +171,21 @@ class GpuSteps:
         indices = torch.empty(values.shape, dtype=torch.int32, device=logits.device)
         likeliest(logits, values, indices, dependent=early)
         drawn = None
-        if any(kind):
+        if kind is not Kind.GREEDY:
             drawn = self._sample(logits.float(), self._settings_of(slots, kind))
         finish(values, indices, drawn, slots, self.state, out, dependent=early)
-        if kind.penalty:
+        if kind is Kind.FULL:
             self._seen.index_put_((slots.long(), out.clamp(min=0).long()), self._true)
 
     def _settings_of(self, slots: Tensor, kind: Kind) -> Rows:
         at = slots.long()
         settings = self.settings[at]
-        noise = None
-        if kind.drawn:
-            noise = torch.empty(len(slots), dtype=torch.float64, device=slots.device)
-            uniform(self.state, slots, noise)
+        noise = torch.empty(len(slots), dtype=torch.float64, device=slots.device)
+        uniform(self.state, slots, noise)
+        if kind is Kind.DRAWN:
+            return Rows(noise, settings[:, 0].float())
         return Rows(
-            noise,
-            settings[:, 0].float() if kind.drawn else None,
-            settings[:, 1].long() if kind.filtered else None,
-            settings[:, 2] if kind.filtered else None,
-            settings[:, 3].float() if kind.penalty else None,
-            self._seen[at] if kind.penalty else None,
+            noise, settings[:, 0].float(), settings[:, 1].long(), settings[:, 2], settings[:, 3].float(), self._seen[at]
         )
 
 

@@ -42,6 +42,8 @@ class Graphs:
     replays: int = 0
     _held: dict[Hashable, Graph] = field(default_factory=dict)
     _pool: Any = None
+    _stream: Any = None
+    _side: Any = None  # the stream of all captures: the allocator gives no block of one stream to another
 
     def __contains__(self, key: object) -> bool:
         return key in self._held
@@ -80,7 +82,9 @@ class Graphs:
         self._pool = None
 
     def _recorded(self, key: Hashable, body: Body) -> Graph:
-        side: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch's stubs miss it
+        if self._side is None:
+            self._side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch's stubs miss it
+        side = self._side
         side.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(side):
             for _ in range(1 if self._held else _WARM_UPS):
@@ -104,3 +108,7 @@ class Graphs:
         finally:
             gc.enable()
         return Graph(key, graph.replay, torch.cuda.memory_reserved(self.device) - before)
+
+
+def _stream(device: torch.device) -> Any:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's stubs miss it

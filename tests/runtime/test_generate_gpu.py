@@ -19,7 +19,7 @@ from omnic.runtime.errors import StageFailed
 from omnic.runtime.families import llama
 from omnic.runtime.flow import Flow, Piece
 from omnic.runtime.generate import Generate
-from omnic.runtime.generate_gpu import KINDS, GpuSteps, Kind, buckets
+from omnic.runtime.generate_gpu import GpuSteps, Kind, buckets
 from omnic.runtime.generate_prompts import packed
 from omnic.runtime.generate_steps import Steps
 from omnic.runtime.graphs import Graphs
@@ -139,7 +139,7 @@ def test_asked_again_after_another_the_answer_is_the_same(stage: Stepping, alone
 
 def test_nothing_is_captured_once_it_is_loaded(stage: Stepping) -> None:
     captures, replays = stage.steps.graphs.captures, stage.steps.graphs.replays
-    assert captures == len(KINDS) * len(stage.steps.buckets) + len(stage.steps.prompts.lengths)
+    assert captures == len(Kind) * len(stage.steps.buckets) + len(stage.steps.prompts.lengths)
     answers(stage, ASKED)
     assert stage.steps.graphs.captures == captures
     assert stage.steps.graphs.replays > replays
@@ -223,13 +223,13 @@ def test_logits_that_are_no_numbers_fail_their_request_alone() -> None:
         assert "not numbers" in str(both_ends[1])
 
 
-def test_rows_of_one_step_share_what_any_of_them_asks_for() -> None:
-    assert Kind.of([Draw(0, 0.0)]) == Kind()
-    assert Kind.of([Draw(0, 0.0, top_k=3)]) == Kind(), "the likeliest is among the top"
-    assert Kind.of([Draw(0, 0.0), Draw(1, 0.7, top_p=0.9)]) == Kind(drawn=True, filtered=True)
-    assert Kind.of([Draw(1, 0.7, top_p=1.0, top_k=0)]) == Kind(drawn=True)
-    assert Kind.of([Draw(0, 0.0, repetition_penalty=1.1)]) == Kind(penalty=True)
-    assert Kind.of([Draw(0)]) == Kind(drawn=True), "what is pinned is not in the request"
+def test_rows_of_one_step_run_with_what_any_of_them_asks_for() -> None:
+    assert Kind.of([Draw(0, 0.0)]) is Kind.GREEDY
+    assert Kind.of([Draw(0, 0.0, top_k=3)]) is Kind.GREEDY, "the likeliest is among the top"
+    assert Kind.of([Draw(0, 0.0), Draw(1, 0.7, top_p=1.0, top_k=0)]) is Kind.DRAWN
+    assert Kind.of([Draw(0)]) is Kind.DRAWN, "what is pinned is not in the request"
+    assert Kind.of([Draw(0, 0.0), Draw(1, 0.7, top_p=0.9)]) is Kind.FULL
+    assert Kind.of([Draw(0, 0.0, repetition_penalty=1.1)]) is Kind.FULL
 
 
 @pytest.mark.parametrize(("slots", "sizes"), [(1, (1,)), (3, (1, 2, 3)), (64, (1, 2, 4, 8, 16, 32, 64))])
