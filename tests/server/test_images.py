@@ -316,6 +316,29 @@ def test_what_is_no_form_is_400(server: Server, name: str) -> None:
     error_of(server.client.post(f"{server.url}{EDITS}", content=content, headers={"content-type": kind}), 400)
 
 
+HEAD, TAIL = b'--x\r\ncontent-disposition: form-data; name="', b'"\r\n\r\n'
+
+
+@pytest.mark.parametrize(
+    ("charset", "text", "why"),
+    [("", b"\xff\xfe", "UTF-8"), ("; charset=undefined", b"\xff", "UTF-8"), ("; charset=punycode", b"\xff", "UTF-8"),
+     ("", b"a fox\r\n" + HEAD + b"n" + TAIL + b"2", "breaks off")],
+)  # fmt: skip
+def test_no_form_is_read_in_part_or_by_guess(server: Server, charset: str, text: bytes, why: str) -> None:
+    content = HEAD + b"prompt" + TAIL + text + (b"" if why == "breaks off" else b"\r\n--x--")
+    headers = {"content-type": f"multipart/form-data; boundary=x{charset}"}
+    assert why in error_of(server.client.post(f"{server.url}{EDITS}", content=content, headers=headers), 400)["message"]
+
+
+def test_texts_of_a_form_are_in_utf_8(server: Server) -> None:
+    content = HEAD + b"prompt" + TAIL + "zwölf Füchse 🦊".encode() + b"\r\n"
+    content += HEAD + "größe".encode() + TAIL + b"1\r\n--x--"
+    answer = server.client.post(
+        f"{server.url}{EDITS}", content=content, headers={"content-type": "multipart/form-data; boundary=x"}
+    )
+    assert error_of(answer, 400)["message"].startswith("unknown field `größe`")
+
+
 def test_a_form_is_not_for_generations(server: Server) -> None:
     answer = server.client.post(f"{server.url}{GENERATIONS}", data={"prompt": "a fox"}, files={"a": b""})
     error_of(answer, 415)

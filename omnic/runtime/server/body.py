@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.datastructures import UploadFile
+from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
@@ -74,19 +74,53 @@ def _decoded(data: bytes) -> Any:
 
 async def _parts(request: Request, limit: int, files: ExitStack) -> list[tuple[str, str | Upload]]:
     """The parts of a form. Whatever goes wrong, no file stays open."""
-    parser = MultiPartParser(request.headers, _limited(request, limit), max_files=_PARTS, max_fields=_PARTS)
+    # starlette reads what is not in the form's charset as latin-1, and says nothing: here all of it is, until `_text`
+    headers = Headers({"content-type": f"{request.headers['content-type']}; charset=latin-1"})
     try:
-        form = await parser.parse()
+        form = await _Form(headers, _limited(request, limit)).parse()
     except MultiPartException as error:
-        raise Problem(400, f"the body is not a form: {error.message}", "invalid_form") from None
-    parts: list[tuple[str, str | Upload]] = []
-    for name, value in form.multi_items():
+        raise _no_form(error.message) from None
+    items = form.multi_items()
+    for _, value in items:
         if isinstance(value, UploadFile):
             files.callback(value.file.close)
-            parts.append((name, Upload(value.filename or name, value.file)))
+    parts: list[tuple[str, str | Upload]] = []
+    for raw, value in items:
+        name = _text(raw)
+        if isinstance(value, UploadFile):
+            parts.append((name, Upload(_text(value.filename or raw), value.file)))
         else:
-            parts.append((name, value))
+            parts.append((name, _text(value)))
     return parts
+
+
+class _Form(MultiPartParser):
+    """Refuses a form that breaks off: of the part that is cut short, starlette's tells nothing."""
+
+    def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None]) -> None:
+        super().__init__(headers, self._whole(stream), max_files=_PARTS, max_fields=_PARTS)
+        self._ended = False
+
+    def on_end(self) -> None:
+        self._ended = True
+
+    async def _whole(self, stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+        async for chunk in stream:
+            yield chunk
+        if not self._ended:
+            raise MultiPartException("it breaks off before its last boundary")
+
+
+def _text(read: str) -> str:
+    """Text of a form, which was read as latin-1, in UTF-8."""
+    try:
+        return read.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        raise _no_form("its names and texts must be in UTF-8") from None
+
+
+def _no_form(why: str) -> Problem:
+    return Problem(400, f"the body is not a form: {why}", "invalid_form")
 
 
 async def _limited(request: Request, limit: int) -> AsyncGenerator[bytes, None]:
