@@ -1,20 +1,25 @@
-"""How the jobs of a batch take a step: `Eager`, one launch after the other, or `Captured`, all in one."""
+"""How the jobs of a batch take a step: `Eager`, one launch after the other, `Captured`, all in one, or `Replayed`, the
+model in one and the rest one after the other."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from omnic.expr import Size
-from omnic.runtime.diffusion import Denoiser, Job, Predictions, advance, predict
+from omnic.runtime.compiled import Compiled, keep_caches, repeated
+from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, predict
 from omnic.runtime.graphs import CaptureFailed
+from omnic.runtime.home import moved
 from omnic.runtime.lora import Adapters
 from omnic.runtime.making import Request
+from omnic.runtime.replay import Replay
 from omnic.runtime.stepcache import StepCaches
 from omnic.runtime.steps import Capturable, Steps
 
@@ -31,7 +36,7 @@ class Stepping(Protocol):
 
     @property
     def engine(self) -> str:
-        """Which engine runs the steps: `eager` or `cuda_graph`."""
+        """Which engine runs the steps: `eager`, `cuda_graph` or `inductor`."""
         ...
 
     def begin(self, job: Job) -> None:
@@ -45,10 +50,43 @@ class Stepping(Protocol):
     def stats(self) -> dict[str, float]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What requests are to have graphs for: a size, and frames of a video. Sounds have neither."""
+
+    size: Size | None = None
+    frames: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        """`1024x1024`, `832x480x81`, or `any`."""
+        if text == "any":
+            return cls()
+        width, height, *frames = map(int, text.split("x"))
+        return cls(Size(width, height), *frames)
+
+    @property
+    def volume(self) -> int:
+        """Pixels."""
+        return 0 if self.size is None else self.size.area * self.frames
+
+
+@runtime_checkable
+class Replayable(Protocol):
+    """A denoiser whose modules can be captured as they are called."""
+
+    def modules(self) -> Mapping[str, torch.nn.Module]: ...
+
+    def examples(self, size: Size | None, frames: int) -> Iterator[Ask]:
+        """What requests of this size and length ask for: one for each number of guidance branches that they can have,
+        with as much text as every request has."""
+        ...
+
+
 class Eager:
     """The family's own forward, with the step cache and the adapter that a batch asks for."""
 
-    engine = "eager"
+    engine: str = "eager"
 
     def __init__(self, denoiser: Denoiser, caches: StepCaches | None, adapters: Adapters | None) -> None:
         self._denoiser, self._caches, self._adapters = denoiser, caches, adapters
@@ -86,6 +124,51 @@ class Captured:
         graphs = self._steps.graphs
         counts = {"graphs": graphs.captures, "graph_replays": graphs.replays, "graph_bytes": graphs.pool_bytes}
         return {name: float(count) for name, count in {**counts, "uncaptured": self._steps.uncaptured}.items()}
+
+
+class Replayed(Eager):
+    """The family's own forward, where each call of its modules is a graph. Guidance and scheduler run after it: beside
+    a model of more than a few blocks they take little, and every scheduler can be had."""
+
+    def __init__(self, denoiser: Denoiser, replay: Replay, engine: str) -> None:
+        super().__init__(denoiser, None, None)
+        self.engine, self._replay = engine, replay
+
+    def stats(self) -> dict[str, float]:
+        return self._replay.stats()
+
+
+def replayed(
+    name: str, denoiser: Denoiser, device: torch.device, shapes: Sequence[Shape], batch: int, *, compiles: bool = False
+) -> Replayed | None:
+    """Steps whose model is a graph for each of `shapes` and number of jobs up to `batch`; with `compiles`, its repeated
+    blocks are compiled. None, and why in the log, for a family that cannot say what its requests look like."""
+    if not isinstance(denoiser, Replayable):
+        log.warning("stage `%s`: its family has no calls to capture: it runs eagerly", name)
+        return None
+    modules = denoiser.modules()
+    if compiles:
+        keep_caches()
+    replay = Replay(modules, device, Compiled(repeated(modules.values())) if compiles else None)
+    with replay.learning():
+        for shape in sorted(shapes, key=lambda s: -s.volume):  # the largest first: the others fit into its memory
+            for ask in denoiser.examples(shape.size, shape.frames):
+                _tried(denoiser, ask, device, min(batch, max(1, _PIXELS // max(1, shape.volume))))
+    return Replayed(denoiser, replay, "inductor" if compiles else "cuda_graph")
+
+
+def _tried(denoiser: Denoiser, ask: Ask, device: torch.device, batch: int) -> None:
+    """Runs each kind of step that a request has, for up to `batch` such requests."""
+    job = denoiser.prepare(ask)
+    job.x, job.branches, job.fixed = moved((job.x, job.branches, job.fixed), device)
+    kinds: dict[Hashable, int] = {}
+    for step in range(job.steps):
+        job.step = step
+        kinds.setdefault(job.group, step)
+    for step in kinds.values():
+        job.step = step
+        for count in range(batch, 0, -1):
+            predict(denoiser.forward, [job] * count)
 
 
 def captured(

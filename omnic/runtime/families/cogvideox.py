@@ -98,6 +98,13 @@ class Painter(OneTransformer):
         )
         return (prediction.float(),)
 
+    def examples(self, size: Size | None, frames: int) -> Iterator[Ask]:
+        states = torch.zeros(1, int(self._config["max_text_seq_length"]), int(self._config["text_embed_dim"]))
+        words = {"states": states}
+        for scale in (2.0, 1.0):
+            settings = {"size": size, "frames": frames, "steps": 1, "guidance": scale}
+            yield Ask(0, {"condition": Embeds(words, words)}, settings)
+
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0][:, job.fixed["more"] :].transpose(1, 2))}
 

@@ -3,7 +3,7 @@ omnic's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -62,6 +62,9 @@ class Painter(OneTransformer):
         self._scheduler = components.config("scheduler")
         self._scale = 2 ** (len(components.config("vae")["block_out_channels"]) - 1)
         self._dtype = components.dtype
+        config = components.config("transformer")
+        self._read = (512 if self._follows else 256, int(config["joint_attention_dim"]))
+        self._pooled = int(config["pooled_projection_dim"])
 
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]
@@ -98,6 +101,12 @@ class Painter(OneTransformer):
             return_dict=False,
         )
         return (prediction.float(),)
+
+    def examples(self, size: Size | None, frames: int) -> Iterator[Ask]:
+        words = {"states": torch.zeros(1, *self._read), "pooled": torch.zeros(1, self._pooled)}
+        for scale in (2.0, 1.0):
+            settings = {"size": size, "steps": 1, "guidance": 1.0, "true_guidance": scale}
+            yield Ask(0, {"condition": Embeds(words, words)}, settings)
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(unpacked(job.x[0], job.fixed["height"], job.fixed["width"]))}

@@ -3,7 +3,7 @@ omnic's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Any
 
@@ -96,6 +96,7 @@ class Painter(OneTransformer):
         self._scheduler = components.config("scheduler")
         self._scale = 2 ** len(components.config("vae")["block_out_channels"])
         self._dtype = components.dtype
+        self._width = int(components.config("transformer")["joint_attention_dim"])
 
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]
@@ -131,6 +132,12 @@ class Painter(OneTransformer):
             return_dict=False,
         )
         return (prediction[:, : x[0].shape[1]].float(),)
+
+    def examples(self, size: Size | None, frames: int) -> Iterator[Ask]:
+        """Without a picture beside what is made: those come in any size."""
+        words = {"states": torch.zeros(1, _TOKENS, self._width)}
+        for scale in (2.0, 1.0) if self._guided else (1.0,):
+            yield Ask(0, {"condition": Embeds(words, words)}, {"size": size, "steps": 1, "guidance": scale})
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(unpacked(job.x[0], job.fixed["height"], job.fixed["width"], 1))}

@@ -3,7 +3,7 @@ loop are omnic's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -83,6 +83,7 @@ class Maker(OneTransformer):
         self._heard = int(sound["latent_channels"]), int(sound["mel_bins"]) // _MEL
         self._rate = int(sound["sample_rate"]) / int(sound["mel_hop_length"]) / _MEL  # latents a second
         self._dtype = components.dtype
+        self._width = int(components.config("connectors")["caption_channels"])
 
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]
@@ -144,6 +145,16 @@ class Maker(OneTransformer):
             return_dict=False,
         )
         return made
+
+    def examples(self, size: Size | None, frames: int) -> Iterator[Ask]:
+        states = torch.zeros(1, _TOKENS, self._width)
+        words = {"video": states, "sound": states, "mask": torch.ones(1, _TOKENS, dtype=torch.int64)}
+        for guidance, modality in ((2.0, 1.0), (1.0, 1.0), (2.0, 2.0), (1.0, 2.0)):
+            scales = {f"{of}guidance": guidance for of in ("", "sound_")}
+            apart = {f"{of}modality": modality for of in ("", "sound_")}
+            rescales = {"rescale": 0.0, "sound_rescale": 0.0}
+            settings = {"size": size, "frames": frames, "steps": 1, **scales, **apart, **rescales}
+            yield Ask(0, {"condition": Embeds(words, words)}, settings)
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         seen, heard = job.x

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,6 +70,9 @@ class Painter(OneTransformer):
         self._scheduler = components.config("scheduler")
         self._scale = 2 ** (len(components.config("vae")["block_out_channels"]) - 1)
         self._dtype = components.dtype
+        clip = int(components.config("text_encoder")["max_position_embeddings"])
+        self._read = (clip + _T5_TOKENS, int(config["joint_attention_dim"]))
+        self._pooled = int(config["pooled_projection_dim"])
 
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]
@@ -94,6 +97,11 @@ class Painter(OneTransformer):
             return_dict=False,
         )
         return (prediction.float(),)
+
+    def examples(self, size: Size | None, frames: int) -> Iterator[Ask]:
+        words = {"states": torch.zeros(1, *self._read), "pooled": torch.zeros(1, self._pooled)}
+        for scale in (2.0, 1.0):
+            yield Ask(0, {"condition": Embeds(words, words)}, {"size": size, "steps": 1, "guidance": scale})
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0])}

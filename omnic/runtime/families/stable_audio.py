@@ -3,13 +3,14 @@ omnic's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from omnic.expr import Size
 from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.encoders import TextEncoder
@@ -17,6 +18,7 @@ from omnic.runtime.errors import RequestError
 from omnic.runtime.guidance import constant
 from omnic.runtime.home import Home
 from omnic.runtime.latents import noise
+from omnic.runtime.modules import held
 from omnic.runtime.prompts import padded
 from omnic.runtime.schedule import Schedule
 from omnic.runtime.tensors import Loaded
@@ -50,7 +52,7 @@ class Words:
         self._tokenizer = components.tokenizer("tokenizer", words)
 
     def encoded(self, text: str, field: str) -> dict[str, Tensor]:
-        ids, mask = padded(self._tokenizer, text, _TOKENS, field)
+        ids, mask = (t.to(held(self._t5).device) for t in padded(self._tokenizer, text, _TOKENS, field))
         kept = mask.unsqueeze(-1)
         states = self._t5(input_ids=ids, attention_mask=mask)[0]
         return {"states": self._projection.text_projection(states * kept) * kept}
@@ -69,6 +71,7 @@ class Maker(OneTransformer):
         self._turned = int(config["attention_head_dim"]) // 2  # of a head, what positions turn
         self._longest = self._shape[2] * prod(vae["downsampling_ratios"]) / int(vae["sampling_rate"])
         self._dtype = components.dtype
+        self._width = int(components.config("projection_model")["conditioning_dim"])
 
     def prepare(self, ask: Ask) -> Job:
         embeds: Embeds = ask.inputs["condition"]
@@ -77,7 +80,7 @@ class Maker(OneTransformer):
             raise RequestError(f"the sound can have up to {self._longest:g} seconds, not {seconds:g}", "audio_end_in_s")
         schedule = Schedule(self._scheduler, int(ask.settings["steps"]))
         x = noise(self._shape, generator) * schedule.first_sigma
-        times = [of(torch.tensor([at])).cpu() for of, at in zip(self._conditioners(), (0.0, seconds), strict=True)]
+        times = [of(torch.tensor([at]).to(held(of).device)).cpu() for of, at in zip(self._conditioners(), (0.0, seconds), strict=True)]
         whole = torch.cat(times, 2)
         prompt = torch.cat([embeds.prompt["states"], *times], 1)
         # where nothing is to be kept away from, not even the length is told
@@ -107,6 +110,12 @@ class Maker(OneTransformer):
             return_dict=False,
         )
         return (prediction.float(),)
+
+    def examples(self, size: Size | None, frames: int) -> Iterator[Ask]:
+        words = {"states": torch.zeros(1, _TOKENS, self._width)}
+        for scale in (2.0, 1.0):
+            settings = {"seconds": self._longest / 2, "steps": 2, "guidance": scale}
+            yield Ask(0, {"condition": Embeds(words, words)}, settings)
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         return {"latents": Latents(job.x[0], job.fixed)}

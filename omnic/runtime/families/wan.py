@@ -3,7 +3,7 @@ and the loop are omnic's."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from omnic.runtime.video_vae import VideoVae
 from omnic.runtime.weights import Checkpoint
 
 _TOKENS = 512
+_TRIED = 20  # steps that come to both experts
 
 
 def load(checkpoint: Checkpoint, part: str, home: Home, loaded: Loaded) -> Denoiser | Transform:
@@ -61,6 +62,8 @@ class Painter:
         transformer = components.config("transformer")
         self._beside = transformer["in_channels"] != transformer["out_channels"]
         self._expand = bool(settings.get("expand_timesteps"))
+        self._width, self._boundary = int(transformer["text_dim"]), settings.get("boundary_ratio")
+        self._beyond = int(transformer["in_channels"]) - int(transformer["out_channels"])  # channels of a first frame
 
     def modules(self) -> Mapping[str, torch.nn.Module]:
         return dict(zip(("transformer", "transformer_2"), self._experts.values(), strict=False))
@@ -127,6 +130,18 @@ class Painter:
             return_dict=False,
         )
         return (prediction.float(),)
+
+    def examples(self, size: Size | None, frames: int) -> Iterator[Ask]:
+        words = {"states": torch.zeros(1, 1, self._width)}
+        inputs: dict[str, Any] = {"condition": Embeds(words, words)}
+        if self._beside and size is not None:
+            time, space = int(self._vae["scale_factor_temporal"]), int(self._vae["scale_factor_spatial"])
+            shape = ((frames - 1) // time + 1, size.height // space, size.width // space)
+            inputs["first_frame"] = Latents(torch.zeros(1, self._beyond - time, *shape))
+        for scale in (2.0, 1.0):
+            scales = dict.fromkeys(("guidance", "high_guidance", "low_guidance"), scale)
+            settings = {"size": size, "frames": frames, "steps": _TRIED, "boundary": self._boundary, **scales}
+            yield Ask(0, inputs, settings)
 
     def finish(self, job: Job) -> Mapping[str, Any]:
         (x,) = job.x
