@@ -90,7 +90,7 @@ class GpuSteps:
             for kind in (Kind.FULL, Kind.DRAWN, Kind.GREEDY):
                 self.graphs.capture((size, kind), partial(self._step, size, kind))
         self.prompts = Prompts(self.model, self.graphs, chunk)
-        return chunk
+        return min(chunk, self.model.context)
 
     def trial(self, tokens: int) -> None:
         spare = self.model.slots

@@ -24,6 +24,7 @@ class PagedModel(Protocol):
 
     vocabulary: int
     slots: int
+    context: int  # tokens of a sequence, at most
     device: torch.device
     dependent: bool  # whether its kernels may start before those ahead of them have ended
 

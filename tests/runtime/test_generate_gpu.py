@@ -15,7 +15,7 @@ from torch import Tensor
 
 from omnic.runtime.answer import Draw
 from omnic.runtime.device import Device
-from omnic.runtime.errors import StageFailed
+from omnic.runtime.errors import Elsewhere, StageFailed
 from omnic.runtime.families import llama
 from omnic.runtime.flow import Flow, Piece
 from omnic.runtime.generate import Generate
@@ -28,7 +28,9 @@ from omnic.runtime.kernels.prefill_attention import BLOCK
 from omnic.runtime.kernels.sample import State
 from omnic.runtime.language import Span
 from omnic.runtime.tensors import Loaded
-from tests.runtime.talking import SETTINGS, ask, loaded, said, sample, tiny
+from tests.runtime.talking import PARROT, SETTINGS, Parrot, ask, loaded, parrot, said, sample, tiny
+
+__all__ = ["parrot"]  # a fixture
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 DEVICES = ["cpu", pytest.param("gpu0", marks=[pytest.mark.gpu, GPU])]
@@ -47,7 +49,7 @@ class Borrowed:
     device = torch.device("cpu")
 
     def __init__(self, model: llama.Llama, slots: int) -> None:
-        self.model, self.slots, self.vocabulary = model, slots, model.vocabulary
+        self.model, self.slots, self.vocabulary, self.context = model, slots, model.vocabulary, SETTINGS["context"]
 
     def step(self, slots: Tensor, state: State) -> Tensor:
         logits = torch.zeros(len(slots), self.vocabulary)
@@ -241,3 +243,14 @@ def test_pieces_of_prompts_run_together_while_there_is_room() -> None:
     spans = [Span(slot, 0, (0,) * length, True) for slot, length in enumerate((BLOCK, 1, BLOCK + 1, 3))]
     assert [[span.slot for span in group] for group in packed(spans, 4 * BLOCK)] == [[0, 1, 2], [3]]
     assert packed([], BLOCK) == []
+
+
+def test_a_model_whose_family_has_no_steps_for_a_gpu_is_refused(parrot: Parrot) -> None:
+    stage = Generate("think", PARROT, Device("gpu0"), **{**SETTINGS, "sample": sample})
+    with pytest.raises(Elsewhere, match="`parrot` decode on a CPU alone"):
+        stage._steps(lambda done, total: None)
+
+
+def test_heads_that_the_kernels_cannot_take_are_told_before_anything_is_loaded() -> None:
+    with pytest.raises(Elsewhere, match="heads of 24 numbers"):
+        llama.load_paged(tiny("qwen3", head_dim=24), Home("float32"), 1, 64, lambda done, total: None)

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from omnic.runtime.convert import directory
+from omnic.runtime.errors import Elsewhere
 from omnic.runtime.families.attention import Cache, Plan
 from omnic.runtime.home import CPU, Home
 from omnic.runtime.language import Span
@@ -101,10 +102,15 @@ def load(checkpoint: Checkpoint, dtype: str, loaded: Loaded) -> Llama:
 
 
 def load_paged(checkpoint: Checkpoint, home: Home, slots: int, context: int, loaded: Loaded) -> PagedModel:
-    """The model on a GPU, with pages for `slots` sequences of `context` tokens. Raises as `load` does."""
+    """The model on a GPU, with pages for `slots` sequences of `context` tokens. Raises as `load` does, and Elsewhere
+    for heads that the kernels there cannot take."""
     from omnic.runtime.families.llama_gpu import GpuLlama  # its kernels need Triton
 
     config = Config.read(checkpoint.model.config)
+    if (dim := config.head_dim) < 16 or dim & (dim - 1):
+        raise Elsewhere(
+            f"model `{checkpoint.model.name}` has heads of {dim} numbers, and GPUs take powers of two from 16"
+        )
     weights = source(checkpoint, home.dtype, loaded)
     embedding, norm, head, layers = Reader(config, home.torch_dtype, weights, loaded, home.device).model()
     return GpuLlama(config, embedding, norm, head.weight, layers, slots, context)
