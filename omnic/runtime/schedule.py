@@ -128,14 +128,15 @@ class Schedule:
             found.append((float(factors[0]), float(factors[1])))
         return tuple(found)
 
-    def ahead(self, before: Tensor, after: Tensor) -> Tensor:
-        """A guess at x without noise from x before the last step and after it: the line through both, followed to
-        where no noise is left. `after` itself where the scheduler does not add noise in proportion to its sigmas."""
+    def ahead(self, taken: int, before: Tensor, after: Tensor) -> Tensor:
+        """A guess at x without noise from x before the last of `taken` steps and after it: the line through both,
+        followed to where no noise is left. `after` itself where the scheduler does not add noise in proportion to its
+        sigmas. Asks nothing of the scheduler's own count: a graph takes steps without it."""
         kind, config = type(self._scheduler).__name__, self.config
         flows = config.get("prediction_type") == "flow_prediction"
         if kind not in ("FlowMatchEulerDiscreteScheduler", "EulerDiscreteScheduler") and not flows:
             return after
-        index = int(self._scheduler.step_index)
+        index = int(self._scheduler.begin_index) + taken
         last, now = float(self.sigmas[index - 1]), float(self.sigmas[index])
         return after if last == now else after + (before - after) * (now / (now - last))
 

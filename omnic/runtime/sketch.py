@@ -36,7 +36,7 @@ class Sketches:
         latents a pixel a place, of a video its middle frame. None for what is no picture. `before` is `job.x` before
         its last step."""
         pairs = zip(job.schedules, before, job.x, strict=True)
-        made = self._denoiser.finish(replace(job, x=tuple(s.ahead(b, x) for s, b, x in pairs)))
+        made = self._denoiser.finish(replace(job, x=tuple(s.ahead(job.step, b, x) for s, b, x in pairs)))
         if "image" in made:
             picture: Picture = made["image"]
             return picture

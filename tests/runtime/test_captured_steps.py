@@ -85,6 +85,17 @@ def test_a_job_alone_becomes_what_the_eager_steps_make_of_it(made: Made, guidanc
     assert near(job.x[0], wanted)
 
 
+def test_where_a_job_is_going_can_be_told_after_each_step(made: Made) -> None:
+    eager, captured = made.job(1, 5), made.job(1, 5)
+    for taken in range(1, 4):
+        before, seen = eager.x[0], captured.x[0]
+        advance(eager, predict(made.painter.forward, [eager])[0])
+        made.captured([captured])
+        wanted = eager.schedules[0].ahead(taken, before, eager.x[0])
+        assert near(captured.schedules[0].ahead(taken, seen, captured.x[0]), wanted)
+        assert not near(wanted, eager.x[0])
+
+
 def test_jobs_at_different_steps_with_texts_of_different_lengths_share_a_step(made: Made) -> None:
     wanted = [made.eager(made.job(seed, tokens)) for seed, tokens in ((1, 5), (2, 16))]
     first, second = made.job(1, 5), made.job(2, 16)

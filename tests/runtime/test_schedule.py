@@ -49,23 +49,25 @@ def test_steps_are_those_of_diffusers(config: dict[str, Any], options: dict[str,
     assert torch.equal(ran(Schedule(config, 6, **options)), x)
 
 
+@pytest.mark.parametrize("left_out", [0, 1])
 @pytest.mark.parametrize("config", [EULER, UNIPC, {"_class_name": "EulerDiscreteScheduler"}], ids=str)
-def test_a_model_that_is_right_shows_the_end_at_any_step(config: dict[str, Any]) -> None:
+def test_a_model_that_is_right_shows_the_end_at_any_step(config: dict[str, Any], left_out: int) -> None:
     generator = torch.Generator().manual_seed(0)
     clean, noise = torch.randn(2, 1, 2, 4, 4, generator=generator)
     schedule = Schedule(config, 5)
     flows = config["_class_name"] != "EulerDiscreteScheduler"
-    x = noise if flows else clean + noise * schedule.sigmas[0]
-    for step in range(3):
+    schedule.begin_at(left_out)
+    x = schedule.noised(clean, noise) if left_out or not flows else noise
+    for step in range(3 - left_out):
         before, x = x, schedule.advance(step, noise - clean if flows else noise, x, generator)
-        torch.testing.assert_close(schedule.ahead(before, x), clean, atol=1e-3, rtol=0)
+        torch.testing.assert_close(schedule.ahead(step + 1, before, x), clean, atol=1e-3, rtol=0)
         assert not torch.allclose(x, clean, atol=0.05)
 
 
 def test_a_scheduler_whose_noise_is_not_added_in_proportion_shows_what_there_is() -> None:
     before, after = torch.randn(2, 1, 2, 4, 4)
     schedule = Schedule(DDIM, 5)
-    assert schedule.ahead(before, after) is after
+    assert schedule.ahead(1, before, after) is after
 
 
 @pytest.mark.parametrize(("config", "options"), KINDS)
