@@ -25,7 +25,7 @@ print(faults())
 
 
 def _faults(how: str, **variables: str) -> int:
-    environment = {name: value for name, value in os.environ.items() if name not in ("MALLOC_TRIM_THRESHOLD_",)}
+    environment = {n: v for n, v in os.environ.items() if not n.startswith("MALLOC_") and n != "GLIBC_TUNABLES"}
     done = subprocess.run(
         [sys.executable, "-c", _FAULTS, how], env=environment | variables, capture_output=True, text=True, check=True
     )
@@ -38,8 +38,17 @@ def test_a_forward_touches_no_page_that_the_one_before_touched() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's heap")
-def test_what_the_user_set_stays() -> None:
-    assert _faults("kept", MALLOC_TRIM_THRESHOLD_="65536", MALLOC_MMAP_THRESHOLD_="65536") > 10_000
+@pytest.mark.parametrize("variable", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_what_the_user_set_stays(variable: str) -> None:
+    value = "glibc.malloc.mmap_threshold=65536" if variable == "GLIBC_TUNABLES" else "65536"
+    assert _faults("kept", **{variable: value}) > 10_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's heap")
+def test_so_do_heaps_of_threads() -> None:
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "4"}
+    done = subprocess.run([sys.executable, "-c", _PLACE], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout == "False\n"
 
 
 _PLACE = """
