@@ -16,12 +16,13 @@ from pathlib import Path
 import msgspec
 
 from omnic.runtime.engines.calls import Shapes
+from omnic.runtime.errors import Stale
 
 VERSION = 1  # of the layout of an entry
 ENTRY, BLOB = "entry.json", "engine"
 
 
-class Foreign(RuntimeError):
+class Foreign(Stale):
     """An engine that was made for something else, or is not whole. One line with what it is, and what was wanted."""
 
 

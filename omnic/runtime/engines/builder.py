@@ -10,13 +10,14 @@ from typing import Protocol
 from torch import Tensor
 
 from omnic.runtime.engines.calls import Shapes
+from omnic.runtime.errors import Elsewhere
 
 
-class NoBuilder(RuntimeError):
+class NoBuilder(Elsewhere):
     """No builder here makes engines for the target. One line that says what is missing."""
 
 
-class NoRunner(RuntimeError):
+class NoRunner(Elsewhere):
     """Engines of this kind cannot run here. One line that says why."""
 
 

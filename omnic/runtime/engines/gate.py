@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from omnic.runtime.engines.artefact import Proof
 from omnic.runtime.engines.builder import Session
 from omnic.runtime.engines.calls import Call, taken_apart
+from omnic.runtime.errors import Stale
 
 _BOUNDS = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
 """How far rounding may take a whole model, by the dtype that it computes in. A wrong layer is off by far more."""
 
 
-class Unfaithful(RuntimeError):
+class Unfaithful(Stale):
     """An engine gives something else than its module. One line with the difference and its bound."""
 
 

@@ -17,6 +17,7 @@ from omnic.runtime.engines.calls import Shapes, Unfit
 _RTX, _RTX_LIBRARIES = "tensorrt_rtx_bindings", "onnxruntime_ep_nv_tensorrt_rtx"
 _RTX_PACKAGES = "`pip install tensorrt-rtx-cu13-bindings onnxruntime-ep-nv-tensorrt-rtx-cu13`"
 _FULL = "`pip install tensorrt`"
+_SAID = 240  # characters of a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class TensorRT:
         network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
         parser = trt.OnnxParser(network, logger)
         if not parser.parse_from_file(str(onnx)):
-            raise Unfit(f"{self.name} {self.version} does not take it: {parser.get_error(0).desc()}")
+            raise Unfit(f"{self.name} {self.version} does not take it: {_line(parser.get_error(0).desc())}")
         config = builder.create_builder_config()
         config.builder_optimization_level = settings.level
         config.clear_flag(trt.BuilderFlag.TF32)
@@ -58,7 +59,7 @@ class TensorRT:
         config.add_optimization_profile(profile)
         plan = builder.build_serialized_network(network, config)
         if plan is None:
-            raise Unfit(f"{self.name} {self.version} cannot build it: {logger.last or 'it does not say why'}")
+            raise Unfit(f"{self.name} {self.version} cannot build it: {_line(logger.last)}")
         return bytes(plan)
 
     def refit(self, engine: bytes, onnx: Path) -> bytes | None:
@@ -80,7 +81,7 @@ class TensorRT:
         trt, logger = self.library, _logger(self.library)
         held = trt.Runtime(logger).deserialize_cuda_engine(engine)
         if held is None:
-            raise NoRunner(f"{self.name} {self.version} cannot load the engine: {logger.last or 'it does not say why'}")
+            raise NoRunner(f"{self.name} {self.version} cannot load the engine: {_line(logger.last)}")
         return TensorSession(trt, held)
 
     def _unable(self) -> str | None:
@@ -151,6 +152,12 @@ def _member(architecture: str) -> str:
 
 def _capability(trt: Any, architecture: str) -> Any:
     return getattr(trt.ComputeCapability, _member(architecture))
+
+
+def _line(said: str) -> str:
+    """The beginning of what TensorRT says of a mistake, which may hold all numbers of a layer."""
+    first = " ".join(said.split())
+    return first[:_SAID] + "…" * (len(first) > _SAID) if first else "it does not say why"
 
 
 def _logger(trt: Any) -> Any:
