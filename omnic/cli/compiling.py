@@ -42,6 +42,10 @@ def plan(
         str | None,
         typer.Option("--compare", metavar="OTHER", help="Not in this version: hold two plans side by side."),
     ] = None,
+    running: Annotated[
+        str | None,
+        typer.Option("--running", metavar="URL", help="Beside it, which engine runs each stage at a server."),
+    ] = None,
 ) -> None:
     """Show what would run where, how many bytes, and why.
 
@@ -51,6 +55,7 @@ def plan(
     Example:
       omnic plan pipelines/assistant.omni
       omnic plan pipelines/assistant.omni --target gpu:h200 --set think.slots=32 --json
+      omnic plan pipelines/qwen_image.omni --running http://127.0.0.1:8000
     """
     if explain:
         later.refuse("omnic plan --explain")
@@ -60,8 +65,14 @@ def plan(
         raise typer.BadParameter(f"one file at a time; what is `{context.args[0]}`?")
     from omnic.passes.report import plan_json, plan_text
 
+    if json and running is not None:
+        raise typer.BadParameter("--running is a table; it does not go with --json")
     planned = planned_of(file, deploy, target, tuple(set or ()))
     print((plan_json if json else plan_text)(planned.pipeline, planned.context).rstrip("\n"))
+    if running is not None:
+        from omnic.cli.running import running as at
+
+        print(f"\n{at(running, planned.pipeline)}")
 
 
 def opt(

@@ -24,7 +24,7 @@ def plan_text(pipeline: Pipeline, context: Context) -> str:
     """The plan for a terminal."""
     parts = [f"{pipeline.name} on {pipeline.target}", "", *_machine(context)]
     for title, head, rows in _tables(pipeline, context, here=True):
-        parts += [title, *_aligned(head, rows), ""]
+        parts += [title, *aligned(head, rows), ""]
     return "\n".join((*parts, _TIMES, ""))
 
 
@@ -167,7 +167,7 @@ def _machine(context: Context) -> list[str]:
     return [f"This machine has {has}, {memory_text(host.free_bytes)} of it free.", ""]
 
 
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
     numbers = {i for i, title in enumerate(head) if title == "bytes"}
     lines = []

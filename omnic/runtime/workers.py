@@ -20,7 +20,8 @@ __all__ = ["GAUGES", "Call", "Patience", "State", "Supervisor", "WorkerFailed", 
 
 log = logging.getLogger("omnic.worker")
 
-GAUGES = frozenset({"queue", "running", "slots"})
+_ENGINES = {f"engine_{name}" for name in ("eager", "cuda_graph", "inductor", "tensorrt")}
+GAUGES = frozenset({"queue", "running", "slots", "graphs", "graph_bytes", *_ENGINES})
 """Stats that go down as well as up; all others only count."""
 
 
