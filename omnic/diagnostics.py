@@ -59,6 +59,10 @@ class Sink:
             self._seen.add(key)
             self._diagnostics.append(diagnostic)
 
+    def advise(self, id: str, help: str) -> None:
+        """Adds a line of help to what there is of this kind."""
+        self._diagnostics = [replace(d, help=(*d.help, help)) if d.id == id else d for d in self._diagnostics]
+
     def error(
         self,
         id: str,

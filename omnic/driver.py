@@ -33,6 +33,7 @@ class Front:
     deploy: str | None
     target: str | None
     sets: tuple[str, ...]
+    deploys: tuple[str, ...] = ()  # the names of all deploy blocks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ def front(
     lowered = lower(checked, None, deploy, sets, sink)
     if lowered is None or sink.has_errors:
         return None
-    return Front(path, source, lowered.sources, lowered, deploy, target, sets)
+    deploys = tuple(name for name, block in checked.deploys.items() if block.pipeline == lowered.pipeline.name)
+    return Front(path, source, lowered.sources, lowered, deploy, target, sets, deploys)
 
 
 def plan(
@@ -83,6 +85,9 @@ def plan(
     if context is None:
         return None
     pipeline = p.run(p.DEFAULT if passes is None else passes, front.lowered.pipeline, context, print_after=print_after)
+    if front.deploys and front.deploy is None and front.target is None:
+        chosen = " or ".join(f"`--deploy {name}`" for name in front.deploys)
+        sink.advise("does-not-fit", f"it was planned for this machine's processor; the file is also for {chosen}")
     return None if sink.has_errors else Planned(front, pipeline, context)
 
 

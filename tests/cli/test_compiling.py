@@ -11,8 +11,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from omnic import manifest
+from omnic import manifest, target
 from omnic.ir.text import dump, parse
+from omnic.passes import DEFAULT
 from omnic.runtime.errors import Elsewhere
 from omnic.runtime.pipeline import generated
 from tests.cli.conftest import Omnic
@@ -48,6 +49,16 @@ def test_a_flag_is_stronger_than_the_file_and_says_so(small: Path, omnic: Omnic)
     small.write_text(CLEAN.replace("lm.generate", "lm.generate { slots = 3 }"))
     assert re.search(r"slots +3 +stage block", omnic("plan", small).out)
     assert re.search(r"slots +2 +flag", omnic("plan", small, "--set", "think.slots=2").out)
+
+
+def test_what_does_not_fit_here_names_the_deploy_blocks(
+    small: Path, omnic: Omnic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "_memory", lambda: (200 << 20, 200 << 20))
+    small.write_text(CLEAN + '\ndeploy h200 {\n  target = gpu("h200")\n}\n')
+    assert "the file is also for `--deploy h200`" in omnic("plan", small).err
+    assert "--deploy" not in omnic("plan", small, "--target", "cpu").err
+    assert omnic("plan", small, "--deploy", "h200").status == 0
 
 
 @pytest.mark.parametrize("set", ["think.slotz=2", "thing.slots=2", "slots", "think.slots=", "think.slots=many"])
@@ -94,7 +105,7 @@ def test_opt_says_which_passes_others_stand_on(small: Path, omnic: Omnic) -> Non
     done = omnic("opt", small, "-p", "place", "--set", "think.precision=fp32")
     assert done.status == 1
     assert done.err.startswith("omnic: after pass `place`: ")
-    assert done.err.endswith("all of them, in order, are slice, stream, quantize, batch, place, move, budget\n")
+    assert done.err.endswith(f"all of them, in order, are {', '.join(p.name for p in DEFAULT)}\n")
 
 
 def test_opt_prints_after_each_pass(small: Path, omnic: Omnic) -> None:
