@@ -109,11 +109,15 @@ class Engine:
 
     def stats(self) -> dict[str, float]:
         """`rows` counts the sequences that ran, over all steps: by `steps`, the mean batch size."""
-        return self._counts | {
-            "queue": len(self._scheduler.waiting) + len(self._inbox),
-            "running": len(self._scheduler.running),
-            "slots": self._slots,
-        }
+        return (
+            self._counts
+            | self.steps.stats()
+            | {
+                "queue": len(self._scheduler.waiting) + len(self._inbox),
+                "running": len(self._scheduler.running),
+                "slots": self._slots,
+            }
+        )
 
     # --- the device's thread ---------------------------------------------------------------------------------------
 

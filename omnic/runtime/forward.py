@@ -77,7 +77,7 @@ class Forward:
         self._transform = None
 
     def stats(self) -> dict[str, float]:
-        return dict(self._totals)
+        return {**self._totals, **({} if self._engines is None else {"engine_tensorrt": 1.0})}
 
     async def _serve(self, flow: Flow, given: Mapping[str, Any], ports: Mapping[str, Port]) -> None:
         report = flow.report.stages[self.name] = {"seconds": 0.0}

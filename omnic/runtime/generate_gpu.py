@@ -125,6 +125,10 @@ class GpuSteps:
                 count += len(ended)
         return _Flight(host[:count], self._event())
 
+    def stats(self) -> dict[str, float]:
+        counts = {"graphs": self.graphs.captures, "graph_replays": self.graphs.replays}
+        return {name: float(count) for name, count in {**counts, "graph_bytes": self.graphs.pool_bytes}.items()}
+
     def _event(self) -> torch.cuda.Event | None:
         if self.model.device.type != "cuda":
             return None

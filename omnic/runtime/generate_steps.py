@@ -42,6 +42,10 @@ class Steps(Protocol):
         """Runs streams first, then prompts. A request's next step may be launched before this one was waited for."""
         ...
 
+    def stats(self) -> dict[str, float]:
+        """What the engine counts beside its own, from any thread."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Landed:
@@ -77,3 +81,6 @@ class PlainSteps:
         tokens = self._sample(logits, rows_of(drawing, logits.shape[-1])).tolist() if drawing else []
         sound = logits.amax(-1).isfinite().tolist()
         return Landed([token if fine else None for token, fine in zip(tokens, sound, strict=True)])
+
+    def stats(self) -> dict[str, float]:
+        return {}
