@@ -72,6 +72,16 @@ class Still:
         return self.loads[-1]
 
 
+@dataclass
+class Pixels(Still):
+    """Says that it has made `picture`."""
+
+    picture: Any = field(default_factory=lambda: np.zeros((2, 2, 3), np.uint8))
+
+    def finish(self, job: Job) -> Mapping[str, Any]:
+        return {"image": self.picture}
+
+
 def sketched(still: Still, times: int = 1) -> Any:
     job = still.prepare(Ask(0, {}, {}))
     job.schedules[0].advance(0, job.x[0], job.x[0], job.generator)
@@ -91,6 +101,18 @@ def test_a_video_shows_its_middle_frame() -> None:
     x = torch.randn(1, CHANNELS, 5, 6, 10, generator=torch.Generator().manual_seed(2))
     expected = to_pixels(Linear.shown(x[:, :, 2]))[::4, ::4]
     assert np.abs(sketched(Still(x)).astype(int) - expected).max() <= 2
+
+
+def test_what_is_made_of_pixels_is_shown_as_it_is_and_asks_for_no_vae() -> None:
+    still = Pixels(torch.zeros(1, 3, 2, 2))
+    assert sketched(still) is still.picture
+    assert not still.loads
+
+
+def test_of_a_sound_there_is_no_picture() -> None:
+    still = Still(torch.zeros(1, CHANNELS, 30))
+    assert sketched(still) is None
+    assert not still.loads
 
 
 def test_the_vae_is_loaded_once() -> None:
