@@ -73,6 +73,7 @@ def decoded(out: Path, shape: tuple[int, ...], engines: Ahead | None) -> torch.T
     stage = Forward("paint", checkpoint, Device(), part="vae_decode", dtype="float32", inputs=("latents",),
                     outputs=("image",), engines=engines)  # fmt: skip
     stage.load(lambda name, done, total: None)
+    assert stage.stats().get("engine_tensorrt", 0.0) == (engines is not None)
     part: Any = stage._transform
     latents = torch.linspace(-2, 2, 4 * shape[0] * shape[1]).reshape(1, 4, *shape)
     with torch.inference_mode():

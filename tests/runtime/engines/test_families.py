@@ -6,8 +6,12 @@ One of each kind is tried here; `python -m tests.runtime.engines.families` tries
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from omnic.catalog.exports import exported
 from omnic.runtime.engines.builder import NoBuilder, builder_for
 from tests.runtime.engines.families import ARCHITECTURE, rows
 from tests.runtime.engines.tiny import DRAW, ENCODE, PAINT
@@ -27,6 +31,12 @@ BODIES = {
     ("qwen_image", PAINT): ["decoder"],
     ("stable_audio", PAINT): ["decoder"],
 }
+
+
+def test_the_docs_list_what_the_catalog_takes() -> None:
+    text = (Path(__file__).parents[3] / "docs/tensorrt.md").read_text()
+    listed = re.findall(r"^\| (\w+) \| (\w+) \| `[\w.]+` \| \d", text, re.MULTILINE)
+    assert set(listed) == set(exported())
 
 
 def builder() -> str:
