@@ -7,39 +7,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from omnic.runtime.answer import Delivery, Request, deliver
 from omnic.runtime.device import Device
 from omnic.runtime.errors import StageFailed
-from omnic.runtime.generate_steps import Flight, Steps
+from omnic.runtime.generate_steps import Hook, Launched, Step, Steps
 from omnic.runtime.scheduler import Scheduler, Work
 from omnic.runtime.scheduler import Sequence as Scheduled
 from omnic.runtime.threads import warn_of_spinning
 
 log = logging.getLogger("omnic.generate")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What a hook is told before a step runs."""
-
-    number: int
-    work: tuple[Work, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Launched:
-    """A step on its way."""
-
-    work: tuple[Work, ...]
-    drawing: tuple[Request, ...]  # whom it gives a token, in order
-    began: float
-    flight: Flight
-
-
-Hook = Callable[[Step], None]
-"""For tests: called on the device's thread before each step, which it may delay, or fail by raising."""
 
 
 class Engine:
@@ -59,7 +36,7 @@ class Engine:
         `prefill_chunk` (see Scheduler)."""
         self.name, self._load, self._hook = name, load, hook
         self._device, self._slots, self._chunk, self._steady = device, slots, prefill_chunk, steady
-        self._flights: deque[_Launched] = deque()
+        self._flights: deque[Launched] = deque()
         self._ended_at = 0.0  # the last step that was read
         self._requests: dict[Scheduled, Request] = {}  # waiting or running
         self._inbox: deque[Request] = deque()  # new, or cancelled
@@ -196,9 +173,9 @@ class Engine:
         for request in drawing:
             request.flying += 1
         self._scheduler.launched(work)
-        self._flights.append(_Launched(work, drawing, began, flight))
+        self._flights.append(Launched(work, drawing, began, flight))
 
-    def _land(self, step: _Launched) -> None:
+    def _land(self, step: Launched) -> None:
         """Reads a step's tokens, and gives them to those who still want them."""
         for request in step.drawing:
             request.flying -= 1

@@ -11,11 +11,11 @@ from omnic.runtime.answer import Draw, Request
 from omnic.runtime.convert import directory
 from omnic.runtime.device import Device
 from omnic.runtime.edges import Channel, Port
-from omnic.runtime.engine import Engine, Hook
+from omnic.runtime.engine import Engine
 from omnic.runtime.errors import Elsewhere, RequestError
 from omnic.runtime.flow import Flow
 from omnic.runtime.forward import whole
-from omnic.runtime.generate_steps import PlainSteps, Steps
+from omnic.runtime.generate_steps import Hook, PlainSteps, Steps
 from omnic.runtime.home import Home
 from omnic.runtime.language import LanguageModel
 from omnic.runtime.sampling import Rows, Sample

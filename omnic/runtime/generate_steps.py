@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,6 +45,28 @@ class Steps(Protocol):
     def stats(self) -> dict[str, float]:
         """What the engine counts beside its own, from any thread."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a hook is told before a step runs."""
+
+    number: int
+    work: tuple[Work, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A step on its way."""
+
+    work: tuple[Work, ...]
+    drawing: tuple[Request, ...]  # whom it gives a token, in order
+    began: float
+    flight: Flight
+
+
+Hook = Callable[[Step], None]
+"""For tests: called on the device's thread before each step, which it may delay, or fail by raising."""
 
 
 @dataclass(frozen=True, slots=True)

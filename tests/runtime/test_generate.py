@@ -16,10 +16,10 @@ import pytest
 from omnic.runtime import engine
 from omnic.runtime.answer import Draw, Request
 from omnic.runtime.edges import Port
-from omnic.runtime.engine import Step
 from omnic.runtime.errors import RequestError, StageFailed
 from omnic.runtime.flow import Finished, Flow, Piece
 from omnic.runtime.generate import Generate
+from omnic.runtime.generate_steps import Step
 from omnic.runtime.language import Span
 from omnic.runtime.segment import Whole
 from omnic.runtime.text import Detokeniser, Stops

@@ -14,8 +14,8 @@ from omnic.manifest import Model
 from omnic.runtime import families
 from omnic.runtime.denoise import Denoise
 from omnic.runtime.device import Device
-from omnic.runtime.engine import Step
 from omnic.runtime.generate import Generate
+from omnic.runtime.generate_steps import Step
 from omnic.runtime.weights import Checkpoint
 from tests.runtime import painting, talking
 from tests.runtime.painting import Sketch, begun, painted
