@@ -67,8 +67,8 @@ class Shape:
 
     @property
     def volume(self) -> int:
-        """Pixels."""
-        return 0 if self.size is None else self.size.area * self.frames
+        """Pixels, of a video those of every fourth frame: VAEs make one of four."""
+        return 0 if self.size is None else self.size.area * -(-self.frames // 4)
 
 
 @runtime_checkable
@@ -124,6 +124,18 @@ class Captured:
         graphs = self._steps.graphs
         counts = {"graphs": graphs.captures, "graph_replays": graphs.replays, "graph_bytes": graphs.pool_bytes}
         return {name: float(count) for name, count in {**counts, "uncaptured": self._steps.uncaptured}.items()}
+
+
+def with_graphs(
+    name: str, denoiser: Denoiser, device: torch.device, engine: str, shapes: Sequence[Shape], texts: Sequence[int],
+    batch: int,
+) -> Stepping | None:  # fmt: skip
+    """Steps by the engine `cuda_graph` or `inductor`; None, and why in the log, where they cannot be had: the stage
+    then runs eagerly."""
+    if engine == "cuda_graph" and isinstance(denoiser, Capturable):
+        sizes = [shape.size for shape in shapes if shape.size is not None]
+        return captured(name, denoiser, device, sizes, texts, batch)
+    return replayed(name, denoiser, device, shapes, batch, compiles=engine == "inductor")
 
 
 class Replayed(Eager):

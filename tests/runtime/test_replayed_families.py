@@ -17,11 +17,13 @@ from omnic.catalog.resolve import ModelSource, resolve
 from omnic.expr import Size
 from omnic.manifest import Model
 from omnic.runtime import families
+from omnic.runtime.carried import Carried
 from omnic.runtime.diffusion import Ask, Job, Latents, predict
 from omnic.runtime.home import Home, moved
 from omnic.runtime.stepping import Shape, replayed
 from omnic.runtime.weights import Checkpoint
 
+META = torch.device("meta")
 GPU = torch.cuda.is_available()
 HOME = Home("bfloat16", torch.device("cuda")) if GPU else Home("float32")
 SHAPES = {
@@ -82,6 +84,30 @@ class Made:
 def _inference() -> Any:
     with torch.inference_mode():
         yield
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_no_model_looks_at_the_device_or_brings_other_numbers_from_the_host_each_time(kind: str) -> None:
+    """On `meta`, a device that is not the host, on every machine."""
+    made = Made(kind)
+    calls: list[tuple[Any, Any, Any]] = []
+    for module in made.denoiser.modules().values():
+        forward = module.forward
+
+        def noted(*args: Any, forward: Any = forward, **kwargs: Any) -> Any:
+            calls.append((forward, args, kwargs))
+            return forward(*args, **kwargs)
+
+        module.forward = noted
+    predict(made.denoiser.forward, [made.job("a red cat")])
+    for module in made.denoiser.modules().values():
+        module.to(META)
+    for forward, args, kwargs in calls:
+        args, kwargs, carried = moved(args, META), moved(kwargs, META), Carried(META)
+        for _ in range(2):
+            with carried.running():
+                found = forward(*args, **kwargs)
+        assert all(tensor.device == META for tensor in found)
 
 
 @pytest.mark.parametrize("kind", SHAPES)

@@ -80,7 +80,8 @@ class Maker(OneTransformer):
             raise RequestError(f"the sound can have up to {self._longest:g} seconds, not {seconds:g}", "audio_end_in_s")
         schedule = Schedule(self._scheduler, int(ask.settings["steps"]))
         x = noise(self._shape, generator) * schedule.first_sigma
-        times = [of(torch.tensor([at]).to(held(of).device)).cpu() for of, at in zip(self._conditioners(), (0.0, seconds), strict=True)]
+        ends = zip(self._conditioners(), (0.0, seconds), strict=True)
+        times = [of(torch.tensor([at]).to(held(of).device)).cpu() for of, at in ends]
         whole = torch.cat(times, 2)
         prompt = torch.cat([embeds.prompt["states"], *times], 1)
         # where nothing is to be kept away from, not even the length is told
