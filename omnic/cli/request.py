@@ -42,14 +42,17 @@ def request(manifest: Manifest, given: Iterable[str], wanted: Iterable[str]) -> 
     endpoint, named = _endpoint(manifest, values.keys())
     chosen = _slice(manifest, endpoint, outputs)
     outputs = outputs or {name: TERMINAL for name in chosen.outputs if manifest.outputs[name].kind == "text"}
-    body = _nested({field.name: _parsed(field, values[name]) for name, field in named.items()})
+    called = _called(named)
+    body = _nested({field.name: _parsed(field, name, values[name]) for name, field in named.items()})
     if endpoint.field("modalities") is not None:
         body["modalities"] = [role for role, output in endpoint.outputs if output in chosen.outputs]
     try:
         accepted = validate(endpoint, body, manifest.requires, asked=chosen)
     except Violation as violation:
-        raise Refusal(f"--in: {violation.message}") from None
-    arguments = {name: _read(endpoint, name, value) for name, value in accepted.arguments.items()}
+        field = violation.field or ""
+        message = violation.message.replace(f"`{field}`", f"`{called.get(field, field)}`")
+        raise Refusal(f"--in: {message}") from None
+    arguments = {name: _read(endpoint, called, name, value) for name, value in accepted.arguments.items()}
     if "seed" in chosen.arguments and accepted.options.get("seed") is not None:
         arguments["seed"] = accepted.options["seed"]
     return Request(chosen.method, arguments, outputs)
@@ -74,7 +77,16 @@ def _picture(name: str, text: str) -> Upload:
     return Upload(text[1:], io.BytesIO(files.read_bytes(text[1:])))
 
 
-def _read(endpoint: Endpoint, argument: str, value: Any) -> Any:
+def _called(named: Mapping[str, Field]) -> dict[str, str]:
+    """What each field is called on this command line. Raises Refusal for one that is called by two of its names."""
+    found: dict[str, str] = {}
+    for name, field in named.items():
+        if (other := found.setdefault(field.name, name)) != name:
+            raise Refusal(f"--in {other} and --in {name} mean the same: give one of them")
+    return found
+
+
+def _read(endpoint: Endpoint, called: Mapping[str, str], argument: str, value: Any) -> Any:
     """An argument with the picture that it may be read."""
     if not isinstance(value, Upload):
         return value
@@ -82,8 +94,9 @@ def _read(endpoint: Endpoint, argument: str, value: Any) -> Any:
     from omnic.runtime.picture_files import read
 
     field = next(f for f in endpoint.fields if f.argument == argument and f.type.kind == "image")
+    name = called.get(field.name, field.name)
     try:
-        return read(value.file, field.name, int(field.type.bound("pixels") or MAX_PIXELS), alpha=field.name == "mask")
+        return read(value.file, name, int(field.type.bound("pixels") or MAX_PIXELS), alpha=field.name == "mask")
     except RequestError as error:
         raise Refusal(f"--in: {error}") from None
 
@@ -143,11 +156,12 @@ def _slice(manifest: Manifest, endpoint: Endpoint, outputs: Mapping[str, str]) -
     return chosen
 
 
-def _parsed(field: Field, text: str) -> Any:
-    """The value as a request body would carry it; a wrong one is left to the contract, which says what is wrong."""
+def _parsed(field: Field, called: str, text: str) -> Any:
+    """The value as a request body would carry it, of a field that is `called` so here; a wrong one is left to the
+    contract, which says what is wrong."""
     kind = field.type.kind
     if kind == "image":
-        return _picture(field.name, text)
+        return _picture(called, text)
     text = _value(text)
     if kind == "chat":
         if text.lstrip().startswith("["):

@@ -66,9 +66,15 @@ def test_a_picture_is_read_from_its_file(omnic: Omnic, build: Path, name: str) -
     [
         (["--in", "photo=photo.png"], "takes a picture: name its file"),
         (["--in", "photo=@nowhere.png"], "cannot read nowhere.png"),
-        (["--in", "photo=@text.png"], "`image` is no picture (png, jpeg, webp)"),
+        (["--in", "photo=@text.png"], "`photo` is no picture (png, jpeg, webp)"),
+        (["--in", "image=@text.png"], "`image` is no picture (png, jpeg, webp)"),
+        (
+            ["--in", "photo=@cat.png", "--in", "image=@cat.png"],
+            "--in photo and --in image mean the same: give one of them",
+        ),
+        (["--in", "photo=cat.png"], "name its file, photo=@picture.png"),
         (["--in", "size=513x512"], "`size` must be in 64x64..512x512 step 16, not 513x512"),
-        (["--in", "steps=0"], "must be in 1..100, not 0"),
+        (["--in", "steps=0"], "`steps` must be in 1..100, not 0"),
         (["--out", "picture=fox.gif"], "`.gif` is no suffix of a picture"),
         (["--out", "picture=-"], "image is not for a terminal"),
         (["--out", "picture=nowhere/fox.png"], "there is no directory nowhere"),
