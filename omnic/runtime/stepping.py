@@ -154,7 +154,8 @@ def replayed(
     name: str, denoiser: Denoiser, device: torch.device, shapes: Sequence[Shape], batch: int, *, compiles: bool = False
 ) -> Replayed | None:
     """Steps whose model is a graph for each of `shapes` and number of jobs up to `batch`; with `compiles`, its repeated
-    blocks are compiled. None, and why in the log, for a family that cannot say what its requests look like."""
+    blocks are compiled. None, and why in the log, for a family that cannot say what its requests look like, or whose
+    calls cannot be captured."""
     if not isinstance(denoiser, Replayable):
         log.warning("stage `%s`: its family has no calls to capture: it runs eagerly", name)
         return None
@@ -166,6 +167,9 @@ def replayed(
         for shape in sorted(shapes, key=lambda s: -s.volume):  # the largest first: the others fit into its memory
             for ask in denoiser.examples(shape.size, shape.frames):
                 _tried(denoiser, ask, device, min(batch, max(1, _PIXELS // max(1, shape.volume))))
+    if not replay.graphs.captures and not compiles:
+        log.warning("stage `%s`: none of its calls could be captured: it runs eagerly", name)
+        return None
     return Replayed(denoiser, replay, "inductor" if compiles else "cuda_graph")
 
 
