@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from omnic.catalog.blocks import blocks
 from omnic.catalog.diffusers import Component, Index
 from omnic.catalog.part import Capture, Cost, Key, Part, Port, StepCache, WeightGroup
 from omnic.contract.domains import Range
@@ -70,10 +71,12 @@ def denoiser(
     activation: str, latent_bytes: str, *, groups: dict[str, int] | None = None, output: str = "latents",
     more: tuple[Port, ...] = (), stored: str | None = None, float32: Mapping[str, int] = _NONE,
     streams: tuple[str, ...] = WHOLE, caches: tuple[StepCache, ...] = (), adapts: tuple[str, ...] = (),
-    capture: Capture | None = None,
+    capture: Capture | None = None, wide: tuple[str, ...] = (), forward_flops: str = "0",
 ) -> Part:  # fmt: skip
     """The iterative part. `activation` is elements of one forward; `latent_bytes` what a request in work keeps.
-    `stored` is what it was released to run in, where that is not what its file holds."""
+    `stored` is what it was released to run in, where that is not what its file holds. `wide` as `blocks` has it;
+    `forward_flops` are those of one row of a forward."""
+    transformers = [index[name] for name in adapts or (component.name,)]
     groups = groups or {component.name: component.elements()}
     priced = costs(groups, stored or component.stored, activation, latent_bytes, float32)
     return Part(
@@ -86,7 +89,9 @@ def denoiser(
         costs=priced,
         step_caches=caches,
         capture=capture,
-        adapts={name: index[name].tensors for name in adapts or (component.name,)},
+        blocks=tuple((p, tuple(blocks(one, WIDTHS[p], wide) for one in transformers)) for p, _ in priced),
+        forward_flops=parse(forward_flops),
+        adapts={one.name: one.tensors for one in transformers},
         doc="from noise to latents, step by step",
     )
 

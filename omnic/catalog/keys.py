@@ -55,8 +55,8 @@ COMMON_KEYS: tuple[Key, ...] = (
         kinds=("generate",), unsupported=_NO_SPLIT,
     ),
     Key(
-        "offload", Type("json"), None, doc="what leaves the device while it is idle",
-        now=Choices((None,)), later="omnic keeps weights where they run; offload comes later",
+        "offload", Type("json"), None,
+        doc="blocks that lie on the host between their uses: `layers`, or all but some, `layers(resident = 20)`",
     ),
     Key(
         "kv_cache", Type("int"), None, Range(Quantity(1, "KiB"), Quantity(1024, "TiB")),

@@ -150,6 +150,9 @@ class Part:
     devices: tuple[str, ...] = ("cpu", "gpu")  # kinds of device it can run on
     step_caches: tuple[StepCache, ...] = ()
     capture: Capture | None = None  # None: it can run eagerly alone
+    # bytes of the repeated blocks of each of its transformers, in the order in which they run, by precision
+    blocks: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...] = ()
+    forward_flops: Expr = _NOTHING  # of one row, over the names that `Cost.activation_bytes` may use; 0: not known
     # what adapters may be of: by component, the shapes of its tensors (by pattern, with how many tensors fit it)
     adapts: Mapping[str, Mapping[str, tuple[int, tuple[int, ...]]]] = field(
         default_factory=dict, compare=False, repr=False
@@ -163,6 +166,10 @@ class Part:
     def cost_as(self, precision: str | None) -> Cost:
         """The cost when held in `precision`, one of `precisions`."""
         return dict(self.costs)[precision] if self.costs and precision else self.cost
+
+    def blocks_as(self, precision: str | None) -> tuple[tuple[int, ...], ...]:
+        """The blocks of each transformer when held in `precision`; none where not known."""
+        return dict(self.blocks).get(precision or "", ())
 
     def input(self, name: str) -> Port | None:
         return next((p for p in self.inputs if p.name == name), None)

@@ -29,6 +29,11 @@ def _capture(transformer: Component, inner: int) -> Capture | None:
     return Capture(("bf16",), (64, 128, 256, 512, 1024), held)
 
 
+def _flops(transformer: Component, inner: int, patches: str) -> str:
+    """Matrices of the picture's stream and attention among its patches; those of the text, far fewer, are left out."""
+    return f"{int(transformer.config['num_layers'])} * {inner} * {patches} * ({24 * inner} + 4 * {patches})"
+
+
 def made(index: Index, *, edits: bool) -> tuple[Part, ...]:
     """The parts. A model that `edits` sees a picture: in its encoder, and as latents beside those it paints."""
     encoder, transformer, vae = index["text_encoder"], index["transformer"], index["vae"]
@@ -65,6 +70,7 @@ def made(index: Index, *, edits: bool) -> tuple[Part, ...]:
             latent_bytes=f"4 * batch * {4 * channels} * {patches}",
             caches=d.caches(f"({widest})", _TOKENS, inner, first_block=0.1),
             capture=_capture(transformer, inner),
+            forward_flops=_flops(transformer, inner, patches),
         ),
         video.picture(index, latents),
         d.vae_encode(

@@ -51,6 +51,7 @@ def parts(index: Index) -> tuple[Part, ...]:
             latent_bytes=f"{4 * _COPIES * channels} * batch * size_high / {space**2} * {count}",
             groups={name: expert.elements() for name, expert in experts.items()},
             float32={name: expert.elements(within=_FLOAT32) for name, expert in experts.items()},
+            wide=_FLOAT32,
             stored="BF16",
             streams=d.FRAMES,
             adapts=tuple(expert.name for expert in experts.values()),
@@ -85,7 +86,7 @@ def _guidance(index: Index, two: bool, beside: bool) -> tuple[Key, ...]:
         ),
         *(
             Key(f"{expert}.offload", Type("json"), None, doc=f"what of the {expert} expert leaves the device",
-                unsupported="omnic keeps weights where they run; offload comes later")
+                unsupported="both experts go by `offload`")
             for expert in ("high", "low")
         ),
     )  # fmt: skip

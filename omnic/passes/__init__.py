@@ -7,6 +7,7 @@ from omnic.passes.batch import BatchPass
 from omnic.passes.budget import BudgetPass
 from omnic.passes.capture import CapturePass
 from omnic.passes.move import MovePass
+from omnic.passes.offload import OffloadPass
 from omnic.passes.place import PlacePass
 from omnic.passes.quantize import QuantizePass
 from omnic.passes.slice import SlicePass
@@ -15,13 +16,23 @@ from omnic.passes.stream import StreamPass
 __all__ = ["DEFAULT", "PASSES", "Context", "Pass", "PassBroken", "Step", "history", "parse_spec", "run"]
 
 PASSES: dict[str, type[Pass]] = {
-    p.name: p for p in (SlicePass, StreamPass, QuantizePass, BatchPass, PlacePass, MovePass, CapturePass, BudgetPass)
+    p.name: p
+    for p in (
+        SlicePass,
+        StreamPass,
+        QuantizePass,
+        BatchPass,
+        PlacePass,
+        OffloadPass,
+        MovePass,
+        CapturePass,
+        BudgetPass,
+    )
 }
 DEFAULT: tuple[Pass, ...] = tuple(p() for p in PASSES.values())
 _LATER = {
     "search": "the joint search over placements comes with predicted times",
     "shard": "omnic cannot spread a stage over several devices yet",
-    "offload": "omnic keeps weights where they run",
 }
 
 

@@ -15,6 +15,7 @@ _PRECISIONS = ("bf16", "fp32")
 _BESIDE = {
     "step_cache": ("a step cache takes a step apart, and an engine is one piece", "cache = none"),
     "loras": ("adapters lie beside weights, and an engine has its weights inside", "remove `loras`"),
+    "resident": ("an engine has all its weights inside, and blocks that lie on the host do not", "offload = none"),
     "fuse": ("an engine is made of the weights as they are in the checkpoint", "remove `fuse`"),
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from omnic import target as targets
-from omnic.diagnostics import Label
+from omnic.diagnostics import Label, Sink
 from omnic.expr import Binary, Call, Expr, Literal, Name, Quantity
 from omnic.ir import pipeline as ir
 from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
@@ -17,6 +17,7 @@ from omnic.passes.memory import (
     PROCESS_BYTES,
     activation_bytes,
     free_bytes,
+    host_bytes,
     kv_bytes,
     memory_text,
     process_bytes,
@@ -44,16 +45,14 @@ class BudgetPass(Pass):
     def run(self, pipeline: Pipeline, context: Context) -> Pipeline:
         limits = dict(_memory_limits(pipeline, context))
         planned = replace(pipeline, devices=devices(pipeline, context))
-        rooms = {d.name: self.room(context.target.device(d.name)) for d in planned.devices}
-        for name, (most, _) in limits.items():
-            rooms[name] = min(rooms[name], most)
+        within = rooms(pipeline, self.reserve, replace(context, sink=Sink()))
         for device in planned.devices:
             of, need = context.target.device(device.name), device.planned_bytes
-            refusal = _Refusal(planned, device, rooms, self.reserve, context)
+            refusal = _Refusal(planned, device, within, self.reserve, context)
             if device.name in limits and need > limits[device.name][0]:
                 rule = limits[device.name][1]
                 refusal.say(f"`limit {rule}` is not met: `{device.name}` needs {memory_text(need)}", rule)
-            elif need > rooms[device.name]:
+            elif need > within[device.name]:
                 refusal.say(_headline(planned, device, of), None)
             elif context.target.here and need > of.free_bytes:
                 context.sink.warning(
@@ -63,21 +62,30 @@ class BudgetPass(Pass):
                 )
         return planned
 
-    def room(self, device: targets.Device) -> int:
-        """What a plan may put on `device`, less what stays in reserve: of this machine, of what it has; of any other,
-        of what is free of it. Without end where its memory is not stated."""
-        if not device.memory_bytes:
-            return 1 << 62
-        available = device.memory_bytes if device.origin == "this machine" else free_bytes(device)
-        return available - int(device.memory_bytes * self.reserve)
-
     def broken(self, pipeline: Pipeline, context: Context) -> Iterator[str]:
         for device in pipeline.devices:
-            of = context.target.device(device.name)
-            if device.planned_bytes > self.room(of):
+            if device.planned_bytes > _room(context.target.device(device.name), self.reserve):
                 yield f"`{device.name}` holds more than it may"
         if {d.name for d in pipeline.devices} != {d.name for d in devices(pipeline, context)}:
             yield "a device is missing"
+
+
+def rooms(p: Pipeline, reserve: float, context: Context) -> dict[str, int]:
+    """The bytes that a plan may put on each device, less what stays in reserve and within the limits of the source."""
+    every = (*context.target.devices, *([context.target.host] if context.target.gpus else []))
+    found = {of.name: _room(of, reserve) for of in every}
+    for name, (most, _) in _memory_limits(p, context):
+        found[name] = min(found[name], most)
+    return found
+
+
+def _room(device: targets.Device, reserve: float) -> int:
+    """Of this machine, of what it has; of any other, of what is free of it. Without end where its memory is not
+    stated."""
+    if not device.memory_bytes:
+        return 1 << 62
+    available = device.memory_bytes if device.origin == "this machine" else free_bytes(device)
+    return available - int(device.memory_bytes * reserve)
 
 
 def devices(p: Pipeline, context: Context) -> tuple[ir.Device, ...]:
@@ -97,6 +105,8 @@ def devices(p: Pipeline, context: Context) -> tuple[ir.Device, ...]:
     if target.gpus:
         beside = list(stages_on(p, target.host.name))
         items = [item for stage in beside for item in _items(stage, context)]
+        gone = ((stage.name, host_bytes(stage, context)) for stage in p.stages)
+        items += [(f"{name} blocks", count) for name, count in gone if count]
         processes = [list(stages_on(p, of.name)) for of in target.devices]
         processes[0] += beside
         used = [stages for stages in processes if stages]

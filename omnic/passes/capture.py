@@ -46,7 +46,7 @@ class CapturePass(Pass):
         if wanted == _GRAPH and obstacle is not None:
             context.sink.error(
                 "illegal-engine", f"`{stage.name}` cannot run as captured graphs: {obstacle}", span_of(asked, stage),
-                help=["engine = eager"],
+                help=["engine = eager", *(["or offload = none"] if get(stage.how, "resident") is not None else [])],
             )  # fmt: skip
             return bare
         graphs = obstacle is None and wanted in ("auto", _GRAPH)
@@ -58,6 +58,8 @@ class CapturePass(Pass):
             )  # fmt: skip
             return bare
         if not graphs:
+            if wanted == "auto" and obstacle is not None and get(stage.how, "resident") is not None:
+                return replace(bare, how=put(bare.how, "engine", Setting("eager", reason=obstacle)))
             pinned = asked is not None and wanted == "eager" and capture is not None
             return self._eager(bare, asked) if pinned and asked else bare  # of others it says what holds anyway
         assert capture is not None
@@ -114,6 +116,8 @@ def _obstacle(stage: Stage, capture: Capture | None, context: Context) -> str | 
     for key, what in (("step_cache", "a step cache"), ("loras", "adapters beside the weights")):
         if get(stage.how, key) is not None:
             return f"{what} would have to be part of them"
+    if get(stage.how, "resident") is not None:
+        return "graphs do not fetch blocks from the host yet"
     return None
 
 

@@ -8,8 +8,9 @@ from functools import partial
 
 from omnic.ir import pipeline as ir
 from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
+from omnic.passes.away import most_resident, obstacle
 from omnic.passes.base import Context
-from omnic.passes.memory import activation_bytes, kv_bytes, stages_on, weight_bytes
+from omnic.passes.memory import activation_bytes, host_bytes, kv_bytes, stages_on, weight_bytes
 from omnic.passes.quantize import DTYPES, precision_of
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -34,6 +35,7 @@ def changes(p: Pipeline, device: ir.Device, rooms: Mapping[str, int], context: C
         if precision_of(stage) == "fp32" and saves(stage, "dtype", DTYPES["bf16"]):
             yield f"`precision = bf16` on `{stage.name}`"
     if context.target.gpus:
+        yield from _offloaded(stages, rooms, saves, context)
         yield from _elsewhere(p, device, rooms, context)
     for stage in stages:
         prompt, whole = get(stage.how, "prompt"), get(stage.how, "context")
@@ -43,6 +45,20 @@ def changes(p: Pipeline, device: ir.Device, rooms: Mapping[str, int], context: C
         fitting = _largest(int(whole.value) - 1, partial(saves, stage, "context")) - answer
         if fitting >= 256:
             yield f"`tokens = {fitting // 256 * 256}` on what feeds `{stage.name}`"
+
+
+def _offloaded(
+    stages: list[Stage], rooms: Mapping[str, int], saves: Callable[[Stage, str, object], bool], context: Context
+) -> Iterator[str]:
+    """Blocks that leave for the host's memory, as few as do."""
+    for stage in stages:
+        staying, asked = partial(saves, stage, "resident"), get(stage.how, "resident")
+        most = most_resident(stage, context) if asked is None else int(asked.value) - 1
+        if most < 0 or not staying(0) or obstacle(_with(stage, "resident", 0), context) is not None:
+            continue
+        count = _largest(most, staying)
+        if host_bytes(_with(stage, "resident", count), context) <= rooms[context.target.host.name]:
+            yield f"`offload = layers(resident = {count})` on `{stage.name}`"
 
 
 def _written(stage: Stage, slots: Setting, fitting: int, context: Context) -> str:

@@ -9,6 +9,7 @@ from omnic.catalog import lora
 from omnic.catalog.part import Cost
 from omnic.expr import evaluate
 from omnic.ir.pipeline import Pipeline, Stage, get
+from omnic.passes.away import host_bytes, saved_bytes
 from omnic.passes.base import Context
 from omnic.passes.denoise import adapters, step_cache
 from omnic.passes.envelope import Domains
@@ -20,6 +21,7 @@ __all__ = [
     "PROCESS_BYTES",
     "activation_bytes",
     "free_bytes",
+    "host_bytes",
     "kv_bytes",
     "memory_text",
     "process_bytes",
@@ -36,9 +38,10 @@ def cost(stage: Stage, context: Context) -> Cost:
 
 
 def weight_bytes(stage: Stage, context: Context) -> int:
-    """With the adapters that lie beside the weights."""
+    """With the adapters that lie beside the weights; of blocks that lie on the host, two buffers."""
     beside = sum(lora.elements(adapter) for adapter in adapters(stage, context))
-    return cost(stage, context).weight_bytes + beside * _WIDTHS[precision_of(stage) or "fp32"]
+    whole = cost(stage, context).weight_bytes + beside * _WIDTHS[precision_of(stage) or "fp32"]
+    return whole - saved_bytes(stage, context)
 
 
 def kv_bytes(stage: Stage, context: Context) -> int:

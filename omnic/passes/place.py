@@ -17,7 +17,6 @@ _SETTLED = (
     "tensor_parallel",
     "cfg_parallel",
     "vae_parallel",
-    "offload",
     "deterministic",
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -23,6 +23,7 @@ from omnic.runtime.flow import Flow
 from omnic.runtime.forward import asks
 from omnic.runtime.home import CPU, Home, moved
 from omnic.runtime.making import Request
+from omnic.runtime.offload import Offload
 from omnic.runtime.sketch import Sketches
 from omnic.runtime.stage import Progress, Running
 from omnic.runtime.stepcache import StepCaches
@@ -55,7 +56,8 @@ class Denoise:
 
     With the engine `cuda_graph` a step is one captured graph for each of `sizes` (such as `1024x1024`), number of
     jobs, and length of `texts` to which prompts are padded; other sizes run the same kernels without a graph. With
-    `engines`, those made ahead run in the place of its modules.
+    `engines`, those made ahead run in the place of its modules. With `resident`, so many blocks of each transformer
+    stay on the device, and the weights of the others lie on the host (`offload.Offload`).
     """
 
     def __init__(
@@ -80,11 +82,13 @@ class Denoise:
         sizes: Sequence[str] = (),
         texts: Sequence[int] = (),
         engines: Ahead | None = None,
+        resident: int | None = None,
         hook: Hook | None = None,
     ) -> None:
         self.name, self.checkpoint, self._device = name, checkpoint, device
         self._part, self._inputs, self._outputs = part, inputs, outputs
-        self._home = Home(dtype, device.torch)
+        self._offload = None if resident is None else Offload(resident, device.torch)
+        self._home = Home(dtype, device.torch, self._offload)
         self._slots, self._batch, self._mode, self._hook = slots, batch, mode, hook
         self._alone = dtype == "float32" or step_cache is not None
         self._step_cache = None if step_cache is None else (step_cache, step_cache_threshold)
@@ -127,7 +131,7 @@ class Denoise:
     def stats(self) -> dict[str, float]:
         """`rows` counts the jobs that stepped, over all `steps`: by steps, the mean batch size. `skipped` counts
         forwards of one guidance branch that a step cache made short, in requests that have ended."""
-        more = {} if self._stepping is None else self._stepping.stats()
+        more = ChainMap(*(part.stats() for part in (self._stepping, self._offload) if part is not None))
         return {**self._totals, **more, "queue": float(len(self._waiting)), "running": float(len(self._running))}
 
     # --- one request, on the event loop ----------------------------------------------------------------------------
@@ -180,6 +184,8 @@ class Denoise:
             self._ahead.install(denoiser)
         for checkpoint in self._fuse.values():
             lora.fuse(lora.read(checkpoint, denoiser), self._fuse_scale)
+        if self._offload is not None:
+            self._offload.begin()
         loras = {name: lora.read(checkpoint, denoiser) for name, checkpoint in self._loras.items()}
         caches = StepCaches(*self._step_cache, denoiser) if self._step_cache else None
         self._stepping = Eager(denoiser, caches, lora.Adapters(loras) if loras else None)
@@ -189,7 +195,8 @@ class Denoise:
                 captured(self.name, denoiser, self._home.device, sizes, self._texts, self._batch) or self._stepping
             )
         # the VAE is read when the first picture is asked for, and by no stage that nobody looks at
-        vae = partial(family.load, self.checkpoint, "vae_decode", self._home, lambda done, total: None)
+        home = replace(self._home, offload=None)
+        vae = partial(family.load, self.checkpoint, "vae_decode", home, lambda done, total: None)
         self._sketches = Sketches(denoiser, vae)
         self._denoiser = denoiser
 
@@ -320,3 +327,5 @@ class Denoise:
         self._running.clear()
         self._waiting.clear()
         self._denoiser = self._sketches = self._stepping = None
+        if self._offload is not None:
+            self._offload.close()

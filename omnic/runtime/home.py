@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from omnic.runtime.offload import Offload
 
 CPU = torch.device("cpu")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -15,10 +18,12 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The dtype, as a manifest calls it, and the device of weights."""
+    """The dtype, as a manifest calls it, and the device of weights. With `offload`, blocks of transformers lie on the
+    host instead, as it says."""
 
     dtype: str
     device: torch.device = CPU
+    offload: Offload | None = field(default=None, compare=False)
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from omnic.contract import adapters
 from omnic.contract.adapters import BASE
+from omnic.runtime.home import CPU
 from omnic.runtime.tensors import Shards
 from omnic.runtime.weights import Checkpoint, Damaged
 
@@ -49,8 +50,8 @@ Adapter = Mapping[nn.Linear, Pair]
 
 
 def read(checkpoint: Checkpoint, denoiser: object) -> Adapter:
-    """The adapter of a checkpoint, in the dtype of the layers it adapts. Raises Damaged, which names the tensor, for
-    one that is not of this denoiser's modules or that holds more than additions to linear layers."""
+    """The adapter of a checkpoint, in the dtype and on the device of the layers it adapts. Raises Damaged, which names
+    the tensor, for one that is not of this denoiser's modules or that holds more than additions to linear layers."""
     if not isinstance(denoiser, HasModules):
         raise Damaged(f"`{checkpoint.model.name}`: the family of this model does not say what adapters may be of")
     modules = denoiser.modules()
@@ -64,13 +65,13 @@ def read(checkpoint: Checkpoint, denoiser: object) -> Adapter:
     adapter: dict[nn.Linear, Pair] = {}
     for module, names in layers.items():
         layer = _layer(module, modules, path)
-        a, b = (_tensor(source, name, layer.weight.dtype) for name in names)
+        a, b = (_tensor(source, name, layer.weight.dtype, layer.weight.device) for name in names)
         if a.ndim != 2 or b.ndim != 2 or (b.shape[0], a.shape[1]) != layer.weight.shape or a.shape[0] != b.shape[1]:
             raise Damaged(
                 f"{path}: `{module}` adds {list(b.shape)} x {list(a.shape)} to a layer of {list(layer.weight.shape)}"
             )
         key = f"{module}.alpha"
-        given = float(_tensor(source, key, torch.float32)) if key in source else None
+        given = float(_tensor(source, key, torch.float32, CPU)) if key in source else None
         adapter[layer] = Pair(a, b, alpha(module, len(a), given))
     return adapter
 
@@ -124,8 +125,8 @@ def _layer(name: str, modules: Mapping[str, nn.Module], path: Path) -> nn.Linear
     return layer
 
 
-def _tensor(source: Shards, name: str, dtype: torch.dtype) -> Tensor:
-    held = torch.empty(source.shapes[name], dtype=dtype)
+def _tensor(source: Shards, name: str, dtype: torch.dtype, device: torch.device) -> Tensor:
+    held = torch.empty(source.shapes[name], dtype=dtype, device=device)
     source.read(name, held)
     return held
 

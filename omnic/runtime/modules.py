@@ -37,6 +37,11 @@ def filled(
     wanted = {name: t for name, t in state.items() if name not in tied and not (skip and name.startswith(skip))}
     dtypes = {name: torch.float32 if not wide.isdisjoint(name.split(".")) else dtype for name in wanted}
     total = sum(tensor.numel() * _width(tensor, dtypes[name]) for name, tensor in wanted.items())
+    held_as = {
+        name: (tuple(tensor.shape), dtypes[name] if tensor.is_floating_point() else tensor.dtype)
+        for name, tensor in wanted.items()
+    }
+    rooms = home.offload.rooms(module, held_as) if home.offload is not None else {}
     done, shared = 0, dict[int, torch.Tensor]()
     for name, tensor in wanted.items():
         if id(tensor) in shared:
@@ -44,9 +49,8 @@ def filled(
             continue
         if name not in source:
             raise Damaged(f"the checkpoint lacks `{name}`")
-        held = torch.empty(
-            tensor.shape, dtype=dtypes[name] if tensor.is_floating_point() else tensor.dtype, device=device
-        )
+        shape, kind = held_as[name]
+        held = rooms[name] if name in rooms else torch.empty(shape, dtype=kind, device=device)
         source.read(name, held)
         shared[id(tensor)] = held
         _put(module, name, held)

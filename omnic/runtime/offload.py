@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, update_wrapper
 from math import prod
 from typing import Any
 
@@ -119,7 +119,8 @@ class Offload:
                 away.pages.pin()
             for place in away.places:
                 place.put(place.within(self._buffers[away.slot]))
-            away.block.forward = partial(self._run, away, away.block.forward)
+            inner = away.block.forward
+            away.block.forward = update_wrapper(partial(self._run, away, inner), inner)  # others read its signature
         for away in self._lines[0][:2]:
             self._fetch(away)
 

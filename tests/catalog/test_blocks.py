@@ -27,8 +27,9 @@ def transformers(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", [name for name in FIXTURES if transformers(name)])
 def test_blocks_weigh_what_they_weigh_in_the_module(name: str) -> None:
     for component, held in transformers(name).items():
+        library, kind = held["class"]
         with torch.device("meta"):
-            module = built(*held["class"], dict(held["config"]))
+            module = built(library, kind, dict(held["config"]))
         lists = [part for list_ in LISTS if (part := getattr(module, list_, None)) is not None]
         wanted = [
             sum(-(-2 * tensor.numel() // 256) * 256 for tensor in block.state_dict().values())
@@ -36,7 +37,7 @@ def test_blocks_weigh_what_they_weigh_in_the_module(name: str) -> None:
             for block in one
         ]
         tensors = {pattern: (count, tuple(shape)) for pattern, (count, shape) in held["tensors"].items()}
-        assert blocks(Component(component, *held["class"], tensors=tensors), 2) == tuple(wanted)
+        assert blocks(Component(component, library, kind, tensors=tensors), 2) == tuple(wanted)
         assert wanted
 
 

@@ -103,6 +103,7 @@ PAINT = Part(
     outputs=(_port("image", "image"),),
     keys=(Key("strength", Type("float"), 1.0, Range(0.0, 1.0), "how much to change", port="start"),),
     step_caches=(StepCache("first_block", 0.1),),
+    blocks=(("bf16", ((8192,) * 12,)),),
     adapts={"transformer": {"blocks.*.to_q.weight": (4, (64, 64))}},
 )
 ENCODE = Part("encode", "transform", inputs=(_port("text", "text"),), outputs=(_port("embeds", "embeds<64>"),))

@@ -8,6 +8,7 @@ from typing import Any
 from omnic import expr
 from omnic.catalog.part import Key
 from omnic.catalog.resolve import COMMON_KEYS, common_key
+from omnic.contract.blocks import FEWEST
 from omnic.contract.domains import Choices, Domain, Range, within
 from omnic.contract.types import Type
 from omnic.diagnostics import Label, Sink, listing
@@ -120,6 +121,8 @@ class _Reading:
             return self._places(value)
         if self.key.name == "cache":
             return self._cache(value)
+        if self.key.name == "offload":
+            return self._offload(value)
         match value:
             case Name(path=(word,)) if self._is_word(word):
                 return word
@@ -166,6 +169,34 @@ class _Reading:
             return made
         hint = did_you_mean(kind, offered) or (f"it can have {listing(offered)}" if offered else "it can have none")
         return self._error("no-such-choice", f"`{self.stage.what}` has no step cache `{kind}`", value, hint)
+
+    def _offload(self, value: Expr) -> Any:
+        """`layers`, with how many stay if that is said."""
+        takes = "`offload` takes `layers`, `layers(resident = 20)` or `none`"
+        stays: Expr | None = None
+        match value:
+            case Literal(value=None):
+                return None
+            case Name(path=("layers",)):
+                pass
+            case ast.Call(args=(), named=((name, given),)) if str(value.path) == "layers" and str(name) == "resident":
+                stays = given
+            case _:
+                return self._error("wrong-value", takes, value)
+        counts = [len(sizes) for _, each in (self.stage.part.blocks if self.stage.part else ()) for sizes in each]
+        most = min(counts, default=0) - FEWEST
+        if most < 0:
+            why = f"`{self.stage.what}` has no list of {FEWEST} blocks or more that could leave its device"
+            return self._error("no-such-choice", why, value, "remove this")
+        if stays is None:
+            return "layers"
+        count = constant(stays, self.sink, "`resident`")
+        if count is MISSING:
+            return MISSING
+        if type(count) is not int or not 0 <= count <= most:
+            note = f"two buffers take the places of two blocks: {FEWEST} of {most + FEWEST} must leave"
+            return self._error("wrong-value", f"`resident` is a whole number in 0..{most}", stays, "", [note])
+        return expr.Call("layers", (Literal(count),), span=span_of(value))
 
     def _is_word(self, word: str) -> bool:
         """Whether a bare word is meant as itself, not as a param."""
