@@ -57,7 +57,7 @@ def make(
     try:
         return tuple(_made(planned, content, base, told, builder))
     except ImportError as error:
-        raise EnginesFailed(f"`{stages[0]}`: making its engine needs omnic[tensorrt]: {error}") from None
+        raise EnginesFailed(f"`{stages[0]}`: making its engine needs omnic[serve,tensorrt]: {error}") from None
 
 
 def records(engines: Sequence[Engines]) -> list[EngineRecord]:
@@ -121,7 +121,7 @@ def _made(
             chosen = (builder or builder_for)(arch)
             asks, most = samples.asks(name), batch.value if batch else 1
             made = engines(f"{stage.model}.{name}", load(name), asks, most, chosen, Settings())
-        except (NoBuilder, Unfit, Unfaithful, Missing, Damaged) as error:
+        except (NoBuilder, Unfit, Unfaithful, Missing, Damaged, OSError) as error:  # OSError: of the cache
             raise EnginesFailed(f"`{name}`: {error}") from error
         for one in made:
             proof = one.obtained.artefact.proof

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
+from omnic.runtime.engines import tensorrt
+from omnic.runtime.engines.fake import Reference
 from tests.cli.conftest import Omnic
+from tests.test_layering import without
 
 SMALL = """\
 pipeline small {
@@ -35,6 +42,28 @@ def test_what_is_missing_is_one_line(tmp_path: Path, omnic: Omnic) -> None:
     assert "sm_90" in done.err
     assert done.err.endswith("; `--no-engines` builds the rest\n")
     assert not out.exists()
+
+
+def test_without_torch_it_is_one_line_too(tmp_path: Path) -> None:
+    (tmp_path / "small.omni").write_text(SMALL)
+    file, out = str(tmp_path / "small.omni"), str(tmp_path / "out")
+    command = [sys.executable, "-m", "omnic", "build", file, "--target", "gpu:l4", "-o", out]
+    environment = without(("torch",), tmp_path / "absent")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith("omnic: `paint`: making its engine needs omnic[serve,tensorrt]: torch is absent")
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(
+    tmp_path: Path, omnic: Omnic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file, not a directory")
+    monkeypatch.setenv("OMNIC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tensorrt, "builder_for", lambda architecture: Reference(architecture=architecture))
+    (tmp_path / "small.omni").write_text(SMALL)
+    done = omnic("build", tmp_path / "small.omni", "--target", "gpu:l4", "-o", tmp_path / "out")
+    assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "Not a directory" in done.err or "File exists" in done.err
 
 
 def test_the_rest_can_be_built(tmp_path: Path, omnic: Omnic) -> None:

@@ -68,6 +68,8 @@ def export(module: nn.Module, call: Call, shapes: Sequence[Shapes], folder: Path
                 dynamic_shapes=(tuple(moving[i] or None for i in moving),), external_data=True, optimize=True,
                 verbose=False,
             )  # fmt: skip
+    except ImportError:  # the extra is not installed
+        raise
     except Exception as error:  # of torch.export, of its decompositions, of onnxscript: many kinds
         raise Unfit(_first_line(error)) from error
     assert program is not None
