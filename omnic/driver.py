@@ -87,7 +87,10 @@ def plan(
     pipeline = p.run(p.DEFAULT if passes is None else passes, front.lowered.pipeline, context, print_after=print_after)
     if front.deploys and front.deploy is None and front.target is None:
         chosen = " or ".join(f"`--deploy {name}`" for name in front.deploys)
-        sink.advise("does-not-fit", f"it was planned for this machine's processor; the file is also for {chosen}")
+        sink.advise(
+            "does-not-fit",
+            f"without --deploy it is planned for this machine's processor; `omnic plan` and `build` take {chosen}",
+        )
     return None if sink.has_errors else Planned(front, pipeline, context)
 
 

@@ -56,7 +56,7 @@ def test_what_does_not_fit_here_names_the_deploy_blocks(
 ) -> None:
     monkeypatch.setattr(target, "_memory", lambda: (200 << 20, 200 << 20))
     small.write_text(CLEAN + '\ndeploy h200 {\n  target = gpu("h200")\n}\n')
-    assert "the file is also for `--deploy h200`" in omnic("plan", small).err
+    assert "`omnic plan` and `build` take `--deploy h200`" in omnic("plan", small).err
     assert "--deploy" not in omnic("plan", small, "--target", "cpu").err
     assert omnic("plan", small, "--deploy", "h200").status == 0
 
