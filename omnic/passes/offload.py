@@ -60,7 +60,7 @@ class OffloadPass(Pass):
                 help=["remove `offload`, or say how many blocks stay, such as `layers(resident = 0)`"],
             )
             return bare
-        return _decided(bare, replace(asked, value=most, origin="planner"), "the most that fit; ", context)
+        return _decided(bare, Setting(most), "the most that fit; ", context)
 
     def _most(self, p: Pipeline, stage: Stage, context: Context) -> int | None:
         """The most blocks of each transformer that can stay; 0 where even that is too much, None where all can."""
