@@ -4,14 +4,46 @@ from __future__ import annotations
 
 import mmap
 import weakref
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 
+class Pages:
+    """Memory of the host in pages of its own: exactly as much as asked for, where torch's pinned memory is rounded up
+    to a power of two, and gone at once when it is let go of."""
+
+    def __init__(self, count: int) -> None:
+        pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with suppress(OSError):  # of systems without large pages
+            pages.madvise(mmap.MADV_HUGEPAGE)  # fewer to pin, fewer to look up
+        self.bytes = torch.frombuffer(pages, dtype=torch.uint8)
+        self._unpin: Any = None
+
+    def pin(self) -> None:
+        """Keeps the pages where they are, so that a GPU reads them by itself. Raises RuntimeError where the system does
+        not let a process pin as much. Does nothing where they are pinned."""
+        if self._unpin is not None:
+            return
+        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch's stubs miss it
+        address = self.bytes.data_ptr()
+        torch.cuda.check_error(int(runtime.cudaHostRegister(address, self.bytes.numel(), 0)))
+        self._unpin = weakref.finalize(self.bytes, runtime.cudaHostUnregister, address)
+
+    def close(self) -> None:
+        """Unpins them. Nothing may be on its way from them any more."""
+        if self._unpin is not None:
+            self._unpin()
+
+
 class Link(Protocol):
     """Copies in the order in which they are asked for. A mark is a point in the device's work or among the copies."""
+
+    def pin(self, pages: Pages) -> None:
+        """Makes pages ready to be copied from. Raises RuntimeError where the system does not let that be."""
+        ...
 
     def worked(self) -> Any:
         """All work that the device has been given so far, as a mark."""
@@ -37,6 +69,9 @@ class Beside:
         self._device = device
         self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's stubs miss it
 
+    def pin(self, pages: Pages) -> None:
+        pages.pin()
+
     def worked(self) -> Any:
         return torch.cuda.current_stream(self._device).record_event()
 
@@ -56,6 +91,8 @@ class Beside:
 class AtOnce:
     """Satisfies `Link` where there is nothing to copy beside: a copy is done when it has been asked for."""
 
+    def pin(self, pages: Pages) -> None: ...
+
     def worked(self) -> None: ...
 
     def copy(self, into: Tensor, source: Tensor, after: None) -> None:
@@ -68,30 +105,3 @@ class AtOnce:
 
 def link_to(device: torch.device) -> Link:
     return Beside(device) if device.type == "cuda" else AtOnce()
-
-
-class Pages:
-    """Memory of the host in pages of its own: exactly as much as asked for, where torch's pinned memory is rounded up
-    to a power of two, and gone at once when it is let go of."""
-
-    def __init__(self, count: int) -> None:
-        pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)  # fewer to pin, fewer to look up
-        self.bytes = torch.frombuffer(pages, dtype=torch.uint8)
-        self._unpin: Any = None
-
-    def pin(self) -> None:
-        """Keeps the pages where they are, so that a GPU reads them by itself. Raises RuntimeError where the system does
-        not let a process pin as much. Does nothing where they are pinned."""
-        if self._unpin is not None:
-            return
-        runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch's stubs miss it
-        address = self.bytes.data_ptr()
-        torch.cuda.check_error(int(runtime.cudaHostRegister(address, self.bytes.numel(), 0)))
-        self._unpin = weakref.finalize(self.bytes, runtime.cudaHostUnregister, address)
-
-    def close(self) -> None:
-        """Unpins them. Nothing may be on its way from them any more."""
-        if self._unpin is not None:
-            self._unpin()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from omnic.contract.blocks import ALIGN, FEWEST, LISTS, leaving
+from omnic.runtime.errors import Elsewhere
 from omnic.runtime.link import Link, Pages, link_to
 
 
@@ -105,7 +106,7 @@ class Offload:
         return rooms
 
     def begin(self) -> None:
-        """Pins what lies on the host, and puts itself around the blocks. Raises torch's OutOfMemoryError, RuntimeError
+        """Pins what lies on the host, and puts itself around the blocks. Raises torch's OutOfMemoryError, Elsewhere
         where so much cannot be pinned, ValueError where there is nothing to offload."""
         everything = [away for line in self._lines for away in line]
         if not everything:
@@ -115,8 +116,14 @@ class Offload:
         self._buffers = tuple(torch.empty(size, dtype=torch.uint8, device=self.device) for _ in range(2))
         self._worked = [self.link.worked()] * 2  # what had the buffers' memory before
         for away in everything:
-            if self.device.type == "cuda":
-                away.pages.pin()
+            try:
+                self.link.pin(away.pages)
+            except RuntimeError as error:
+                much, why = self.host_bytes / 2**30, str(error).splitlines()[0]
+                raise Elsewhere(
+                    f"this machine does not let {much:.1f} GiB of its memory be pinned, for blocks that lie there ({why}):"
+                    " let more of them stay on the device"
+                ) from error
             for place in away.places:
                 place.put(place.within(self._buffers[away.slot]))
             inner = away.block.forward

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from omnic.runtime.errors import Elsewhere
 from omnic.runtime.home import Home
-from omnic.runtime.link import AtOnce
+from omnic.runtime.link import AtOnce, Pages
 from omnic.runtime.modules import filled
 from omnic.runtime.offload import Offload
 from omnic.runtime.tensors import Seeded
@@ -55,7 +56,11 @@ class Slow:
 
     log: list[str] = field(default_factory=list)
     work: int = 0
+    pinned: int = 0
     _open: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def pin(self, pages: Pages) -> None:
+        self.pinned += 1
 
     def worked(self) -> int:
         self.work += 1
@@ -231,6 +236,19 @@ def test_a_module_without_enough_blocks_cannot_be_offloaded() -> None:
     filled(Transformer, Seeded(1), Home("float32", CPU, offload), lambda done, total: None)
     with pytest.raises(ValueError, match="no blocks that could leave"):
         offload.begin()
+
+
+def test_all_that_lies_on_the_host_is_pinned_or_the_stage_cannot_run_here() -> None:
+    link = Slow()
+    made(2, link)
+    assert link.pinned == 5
+
+    class Unpinned(Slow):
+        def pin(self, pages: Pages) -> None:
+            raise RuntimeError("out of memory\nand more")
+
+    with pytest.raises(Elsewhere, match=r"does not let .* be pinned.* \(out of memory\): let more of them stay"):
+        made(2, Unpinned())
 
 
 def test_closing_waits_for_copies_and_lets_go_of_both_sides() -> None:
