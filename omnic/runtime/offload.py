@@ -121,8 +121,8 @@ class Offload:
             except RuntimeError as error:
                 much, why = self.host_bytes / 2**30, str(error).splitlines()[0]
                 raise Elsewhere(
-                    f"this machine does not let {much:.1f} GiB of its memory be pinned, for blocks that lie there ({why}):"
-                    " let more of them stay on the device"
+                    f"this machine does not let {much:.1f} GiB of its memory be pinned, for blocks that lie there"
+                    f" ({why}): let more of them stay on the device"
                 ) from error
             for place in away.places:
                 place.put(place.within(self._buffers[away.slot]))
