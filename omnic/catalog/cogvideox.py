@@ -42,6 +42,8 @@ def parts(index: Index) -> tuple[Part, ...]:
                 d.seed(),
             ),
             activation=f"2 * batch * (size_high / {multiple**2} * {count} + {tokens}) * {_WIDEST * inner}",
+            replays=True,
+            compiles=False,
             latent_bytes=f"{8 * channels} * batch * size_high / {space**2} * ((frames_high - 1) / {time} + 2)",
         ),
         d.vae_decode(

@@ -71,11 +71,13 @@ def denoiser(
     activation: str, latent_bytes: str, *, groups: dict[str, int] | None = None, output: str = "latents",
     more: tuple[Port, ...] = (), stored: str | None = None, float32: Mapping[str, int] = _NONE,
     streams: tuple[str, ...] = WHOLE, caches: tuple[StepCache, ...] = (), adapts: tuple[str, ...] = (),
-    capture: Capture | None = None, wide: tuple[str, ...] = (), forward_flops: str = "0",
+    capture: Capture | None = None, replays: bool = False, compiles: bool = True,
+    wide: tuple[str, ...] = (), forward_flops: str = "0",
 ) -> Part:  # fmt: skip
     """The iterative part. `activation` is elements of one forward; `latent_bytes` what a request in work keeps.
     `stored` is what it was released to run in, where that is not what its file holds. `wide` as `blocks` has it;
-    `forward_flops` are those of one row of a forward."""
+    `forward_flops` are those of one row of a forward. Where it `replays`, its calls can be graphs, and `compiles` says
+    whether its blocks can be compiled."""
     transformers = [index[name] for name in adapts or (component.name,)]
     groups = groups or {component.name: component.elements()}
     priced = costs(groups, stored or component.stored, activation, latent_bytes, float32)
@@ -88,12 +90,17 @@ def denoiser(
         cost=priced[0][1],
         costs=priced,
         step_caches=caches,
-        capture=capture,
+        capture=_replayed(activation, compiles) if replays else capture,
         blocks=tuple((p, tuple(blocks(one, WIDTHS[p], wide) for one in transformers)) for p, _ in priced),
         forward_flops=parse(forward_flops),
         adapts={one.name: one.tensors for one in transformers},
         doc="from noise to latents, step by step",
     )
+
+
+def _replayed(activation: str, compiles: bool) -> Capture:
+    """Graphs of calls: beside what shapes without one take, they hold what one forward does."""
+    return Capture(("bf16",), bytes=parse(f"{WIDTHS['bf16']} * ({activation})"), compiles=compiles)
 
 
 def caches(tokens: str, beside: int, width: int, **thresholds: float) -> tuple[StepCache, ...]:

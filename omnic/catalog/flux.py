@@ -55,6 +55,7 @@ def parts(index: Index) -> tuple[Part, ...]:
             latents,
             keys,
             activation=f"2 * batch * ({patches} + {tokens}) * {14 * inner}",
+            replays=True,
             latent_bytes=f"4 * batch * {int(transformer.config['in_channels'])} * {patches}",
             caches=d.caches(patches, tokens, inner, first_block=0.1, tea=0.25),
         ),

@@ -49,6 +49,7 @@ def parts(index: Index) -> tuple[Part, ...]:
             latents,
             (size, d.steps(4 if not follows and not guided else 50), *guidance, d.seed()),
             activation=f"{2 if guided else 1} * batch * ({patches} + {most + _TOKENS}) * {14 * inner}",
+            replays=True,
             latent_bytes=f"4 * batch * {int(transformer.config['in_channels'])} * ({patches} + {most})",
         ),
         d.vae_decode(index, latents, d.image(index), activation=f"size_high * {pixels}"),

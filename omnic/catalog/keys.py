@@ -22,8 +22,8 @@ COMMON_KEYS: tuple[Key, ...] = (
     ),
     Key(
         "engine", Type("enum", _ENGINES), "auto", doc="what runs the stage",
-        now=Choices(("auto", "eager", "cuda_graph", "tensorrt")),
-        later="omnic runs stages eagerly, as captured graphs or by TensorRT; this engine comes later",
+        now=Choices(("auto", "eager", "inductor", "cuda_graph", "tensorrt")),
+        later="omnic runs stages eagerly, compiled, as captured graphs or by TensorRT; this engine comes later",
     ),
     Key("place", Type("json"), None, doc="devices of the target, counted from 0: `[0, 1]`"),
     Key(

@@ -43,6 +43,8 @@ def parts(index: Index) -> tuple[Part, ...]:
         latents,
         (size, frames, d.steps(40), *_guidance(), d.seed()),
         activation=f"2 * batch * {inner} * ({_SEEN} * {tokens} + {_HEARD * each} * frames_high + {_READ * _TOKENS})",
+        replays=True,
+        compiles=False,
         latent_bytes=f"4 * batch * {_COPIES} * ({transformer.config['in_channels']} * {tokens} + "
         f"{each * int(transformer.config['audio_in_channels'])} * frames_high)",
         more=(Port("audio", heard, origin=index.where),),

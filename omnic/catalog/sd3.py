@@ -40,6 +40,7 @@ def parts(index: Index) -> tuple[Part, ...]:
             latents,
             (size, d.steps(28), d.guidance(7.0), d.strength(), d.seed()),
             activation=f"2 * batch * ({patches} + {tokens}) * {14 * inner}",
+            replays=True,
             latent_bytes=f"4 * batch * {int(transformer.config['in_channels'])} * size_high / {factor**2}",
         ),
         *pictures.kl_vae(index, size),

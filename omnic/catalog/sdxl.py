@@ -40,6 +40,7 @@ def parts(index: Index) -> tuple[Part, ...]:
             latents,
             (size, d.steps(50), d.guidance(5.0), d.strength(), d.seed()),
             activation=f"2 * batch * {places} * {24 * int(unet.config['block_out_channels'][0])}",
+            replays=True,
             latent_bytes=f"4 * batch * {int(unet.config['in_channels'])} * {places}",
         ),
         *pictures.kl_vae(index, size, only="fp32" if vae.config.get("force_upcast", True) else None),

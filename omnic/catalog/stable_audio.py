@@ -56,6 +56,8 @@ def parts(index: Index) -> tuple[Part, ...]:
             latents,
             (seconds, d.steps(100), d.guidance(7.0), d.seed()),
             activation=f"2 * batch * {(length + _TOKENS) * _WIDEST * inner}",
+            replays=True,
+            compiles=False,
             latent_bytes=f"4 * batch * {_COPIES * length * int(transformer.config['in_channels'])}",
             groups={
                 "transformer": transformer.elements(),

@@ -48,6 +48,7 @@ def parts(index: Index) -> tuple[Part, ...]:
             latents,
             (size, frames, d.steps(40 if two else 50), *_guidance(index, two, beside), d.seed()),
             activation=f"2 * batch * size_high / {multiple**2} * {count} * {_WIDEST[whole] * inner}",
+            replays=True,
             latent_bytes=f"{4 * _COPIES * channels} * batch * size_high / {space**2} * {count}",
             groups={name: expert.elements() for name, expert in experts.items()},
             float32={name: expert.elements(within=_FLOAT32) for name, expert in experts.items()},

@@ -56,7 +56,7 @@ def activation_bytes(stage: Stage, context: Context) -> int:
     cache = step_cache(stage, context)
     width = (_WIDTHS[precision_of(stage) or "fp32"] * int(_shape(stage)["slots"])) if cache else 0
     capture = context.part(stage).capture
-    graphs = capture.bytes if capture is not None and get(stage.how, "texts") is not None else None
+    graphs = capture.bytes if capture is not None and get(stage.how, "sizes") is not None else None
 
     def held(s: dict[str, Any]) -> float:
         """At one shape."""

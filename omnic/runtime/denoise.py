@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omnic.contract.adapters import BASE
-from omnic.expr import Size
 from omnic.runtime import families, lora
 from omnic.runtime.device import Device
 from omnic.runtime.diffusion import Ask, Denoiser, Job
@@ -27,7 +26,7 @@ from omnic.runtime.offload import Offload
 from omnic.runtime.sketch import Sketches
 from omnic.runtime.stage import Progress, Running
 from omnic.runtime.stepcache import StepCaches
-from omnic.runtime.stepping import Eager, Rest, Stepping, captured
+from omnic.runtime.stepping import Eager, Rest, Shape, Stepping, with_graphs
 from omnic.runtime.tensors import Loaded
 from omnic.runtime.weights import Checkpoint
 
@@ -54,8 +53,9 @@ class Denoise:
     The adapters `fuse` are added to the weights, `loras` lie beside them: a request picks one by its settings `lora`
     (a name, or `base` for none) and `lora_scale`, and steps with those alone that picked the same.
 
-    With the engine `cuda_graph` a step is one captured graph for each of `sizes` (such as `1024x1024`), number of
-    jobs, and length of `texts` to which prompts are padded; other sizes run the same kernels without a graph. With
+    With the engine `cuda_graph` a step is one captured graph, or each call of the model is, for each of `sizes`
+    (`stepping.Shape`), number of jobs, and length of `texts` to which prompts are padded; other sizes run the same
+    kernels without a graph. With `inductor` the model's repeated blocks are compiled, and captured so. With
     `engines`, those made ahead run in the place of its modules. With `resident`, so many blocks of each transformer
     stay on the device, and the weights of the others lie on the host (`offload.Offload`).
     """
@@ -132,7 +132,10 @@ class Denoise:
         """`rows` counts the jobs that stepped, over all `steps`: by steps, the mean batch size. `skipped` counts
         forwards of one guidance branch that a step cache made short, in requests that have ended."""
         more = ChainMap(*(part.stats() for part in (self._stepping, self._offload) if part is not None))
-        return {**self._totals, **more, "queue": float(len(self._waiting)), "running": float(len(self._running))}
+        runs = None if self._stepping is None else "tensorrt" if self._ahead is not None else self._stepping.engine
+        engine = {} if runs is None else {f"engine_{runs}": 1.0}
+        now = {"queue": float(len(self._waiting)), "running": float(len(self._running))}
+        return {**self._totals, **more, **engine, **now}
 
     # --- one request, on the event loop ----------------------------------------------------------------------------
 
@@ -189,11 +192,10 @@ class Denoise:
         loras = {name: lora.read(checkpoint, denoiser) for name, checkpoint in self._loras.items()}
         caches = StepCaches(*self._step_cache, denoiser) if self._step_cache else None
         self._stepping = Eager(denoiser, caches, lora.Adapters(loras) if loras else None)
-        if self._engine == "cuda_graph" and not loras and caches is None:
-            sizes = [Size(*map(int, size.split("x"))) for size in self._sizes]
-            self._stepping = (
-                captured(self.name, denoiser, self._home.device, sizes, self._texts, self._batch) or self._stepping
-            )
+        if self._engine != "eager" and not loras and caches is None:
+            shapes = [Shape.parse(size) for size in self._sizes]
+            graphs = with_graphs(self.name, denoiser, self._home.device, self._engine, shapes, self._texts, self._batch)
+            self._stepping = graphs or self._stepping
         # the VAE is read when the first picture is asked for, and by no stage that nobody looks at
         home = replace(self._home, offload=None)
         vae = partial(family.load, self.checkpoint, "vae_decode", home, lambda done, total: None)

@@ -6,6 +6,7 @@ On a CPU a graph is a call of what it would record.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from omnic.expr import Size
 from omnic.manifest import Model
 from omnic.runtime import families
 from omnic.runtime.carried import Carried
+from omnic.runtime.denoise import Denoise
+from omnic.runtime.device import Device
 from omnic.runtime.diffusion import Ask, Job, Latents, predict
 from omnic.runtime.home import Home, moved
 from omnic.runtime.stepping import Shape, replayed
@@ -51,7 +54,8 @@ class Made:
             name for name in ("flux2", "wan", "cogvideox", kind.removesuffix("_schnell")) if kind.startswith(name)
         )
         model = resolve(ModelSource("random", family, (("like", f"random/{kind}"),)), Path())
-        checkpoint = Checkpoint(Model("m", "random", family, model.family, model.format, model.config), None)
+        made_up = Model("m", "random", family, model.family, model.format, model.config)
+        self.checkpoint = checkpoint = Checkpoint(made_up, None)
         self.part, self.shape = model.parts["denoiser"], SHAPES[kind]
 
         def loaded(part: str) -> Any:
@@ -124,3 +128,17 @@ def test_requests_replay_what_warm_up_recorded(kind: str) -> None:
     after = stepping.stats()
     assert (after["graphs"], after["uncaptured"], after["capture_failures"]) == (before["graphs"], 0, 0)
     assert after["graph_replays"] > before["graph_replays"]
+
+
+def test_a_stage_holds_a_graph_for_each_number_of_rows_before_it_is_ready() -> None:
+    device = Device("gpu0" if GPU else "cpu")
+    stage = Denoise(
+        "draw", Made("flux").checkpoint, device, part="denoiser", dtype=HOME.dtype, inputs=("condition",),
+        outputs=("latents",), slots=2, batch=2, engine="cuda_graph", sizes=("64x32",),
+    )  # fmt: skip
+    stage.load(lambda *told: None)
+    stats = stage.stats()
+    asyncio.run(stage.close())
+    device.close()
+    assert stats["engine_cuda_graph"] == 1
+    assert stats["graphs"] == 3  # of 1, 2 and 4 rows: up to two jobs, with guidance and without
