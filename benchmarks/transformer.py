@@ -22,7 +22,9 @@ from torch import Tensor
 
 from omnic.runtime.attention import Attention
 from omnic.runtime.families.qwen_image_network import Modulations, Network
+from omnic.runtime.families.qwen_image_weights import eight
 from omnic.runtime.graphs import Graphs
+from omnic.runtime.modules import in_fp8
 
 DEVICE = torch.device("cuda")
 TOKENS = 64
@@ -162,7 +164,9 @@ def main() -> None:
             note("diffusers eager", size, count, timed(inputs.eager, 5))
         for fp8 in (False, True)[: 1 if options.no_fp8 else 2]:
             name = "omnic captured" + (" fp8" if fp8 else "")
-            network = Network(module, fp8=fp8)
+            if fp8:
+                in_fp8(module, eight(options.layers))
+            network = Network(module)
             torch.cuda.empty_cache()
             share = once(network, options.steps)
             print(f"made once: {share * options.steps:.2f} ms a request, {share:.3f} ms a step", flush=True)

@@ -18,7 +18,8 @@ COMMON_KEYS: tuple[Key, ...] = (
     Key(
         "precision", Type("enum", _PRECISIONS), None, doc="what the weights are held in",
         kinds=("generate", "denoise", "transform", "decode"),
-        now=Choices(("bf16", "fp32")), later="omnic holds weights in bf16 or fp32; other precisions come later",
+        now=Choices(("bf16", "fp32", "fp8")),
+        later="omnic holds weights in bf16, fp32 or fp8; other precisions come later",
     ),
     Key(
         "engine", Type("enum", _ENGINES), "auto", doc="what runs the stage",

@@ -126,12 +126,14 @@ class StepCache:
 @dataclass(frozen=True, slots=True)
 class Capture:
     """What the graphs of a part are made for: precisions, and the lengths to which texts are padded. `bytes` is device
-    memory beside the activations, over the names that `Cost.activation_bytes` may use. Without lengths, a graph is of a
-    call of the model as its library has it, whose repeated blocks can also be compiled where `compiles`."""
+    memory beside the activations, over the names that `Cost.activation_bytes` may use. `errors` says of a
+    precision what was measured of it. Without lengths, a graph is of a call of the model as its library has it, whose
+    repeated blocks can also be compiled where `compiles`."""
 
     precisions: tuple[str, ...]
     texts: tuple[int, ...] = ()
     bytes: Expr = _NOTHING
+    errors: Mapping[str, str] = field(default_factory=dict)
     compiles: bool = False
 
 

@@ -47,6 +47,13 @@ class CapturePass(Pass):
             return ahead(stage, asked, context)
         obstacle = _obstacle(stage, capture, context, wanted)
         bare = replace(stage, how=without(stage.how, "engine", "buckets"))
+        narrow = get(stage.how, "dtype") if precision_of(stage) == "fp8" else None
+        if narrow is not None and (obstacle is not None or wanted == "eager"):
+            context.sink.error(
+                "illegal-precision", f"`{stage.name}` runs in fp8 as captured graphs alone:"
+                f" {obstacle or '`engine = eager`'}", span_of(narrow, stage), help=["precision = bf16"],
+            )  # fmt: skip
+            return bare
         if wanted in _AS and obstacle is not None:
             context.sink.error(
                 "illegal-engine", f"`{stage.name}` cannot run {_AS[wanted]}: {obstacle}", span_of(asked, stage),
@@ -70,8 +77,9 @@ class CapturePass(Pass):
         assert capture is not None
         if (sizes := self._shapes(stage, listed, context, defaults)) is None:
             return bare
+        measured = capture.errors.get(precision_of(stage) or "")
         why = "a whole step is one launch" if whole else "a call of its model is one launch"
-        why += " of compiled blocks" if wanted == _COMPILED else ""
+        why += (" of compiled blocks" if wanted == _COMPILED else "") + (f"; {measured}" if measured else "")
         pinned = asked if asked is not None and wanted in _AS else Setting(_GRAPH)
         how = put(bare.how, "engine", replace(pinned, value=word(pinned.value), reason=why))
         how = put(how, "sizes", sizes)

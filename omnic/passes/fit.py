@@ -34,6 +34,8 @@ def changes(p: Pipeline, device: ir.Device, rooms: Mapping[str, int], context: C
     for stage in stages:
         if precision_of(stage) == "fp32" and saves(stage, "dtype", DTYPES["bf16"]):
             yield f"`precision = bf16` on `{stage.name}`"
+        if _narrows(stage, context) and saves(stage, "dtype", DTYPES["fp8"]):
+            yield f"`precision = fp8` on `{stage.name}`"
     if context.target.gpus:
         yield from _offloaded(stages, rooms, saves, context)
         yield from _elsewhere(p, device, rooms, context)
@@ -45,6 +47,13 @@ def changes(p: Pipeline, device: ir.Device, rooms: Mapping[str, int], context: C
         fitting = _largest(int(whole.value) - 1, partial(saves, stage, "context")) - answer
         if fitting >= 256:
             yield f"`tokens = {fitting // 256 * 256}` on what feeds `{stage.name}`"
+
+
+def _narrows(stage: Stage, context: Context) -> bool:
+    """Whether a stage could be held in fp8 where it is."""
+    engine = get(stage.how, "engine")
+    captured = engine is not None and engine.value == "cuda_graph"
+    return captured and precision_of(stage) == "bf16" and "fp8" in context.part(stage).precisions
 
 
 def _offloaded(

@@ -29,7 +29,7 @@ __all__ = [
     "weight_bytes",
 ]
 
-_WIDTHS = {"bf16": 2, "fp32": 4}
+_WIDTHS = {"bf16": 2, "fp32": 4, "fp8": 2}  # of what is beside the matrices
 PROCESS_BYTES = 40 << 20  # an interpreter with omnic's runtime, numpy and msgspec; measured
 
 

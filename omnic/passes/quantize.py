@@ -9,7 +9,7 @@ from typing import ClassVar
 from omnic.ir.pipeline import Pipeline, Setting, Stage, get, put
 from omnic.passes.base import Context, Pass, settle, span_of, without, word
 
-DTYPES = {"bf16": "bfloat16", "fp32": "float32"}  # precision as written: dtype as the runtime names it
+DTYPES = {"bf16": "bfloat16", "fp32": "float32", "fp8": "float8"}  # precision as written: dtype as the runtime names it
 
 
 @dataclass(frozen=True, slots=True)

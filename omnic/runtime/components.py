@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -65,16 +65,18 @@ class Components:
         kind: str | None = None,
         config: Mapping[str, Any] | None = None,
         dtype: str | None = None,
+        eight: Callable[[str], bool] | None = None,
     ) -> nn.Module:
         """The component as a module of its library, without the parts whose names begin with one of `skip`.
 
         `kind` and `config` name a part of it instead, whose tensors have one of `prefixes`, in place of `beginning`
-        where their names begin so. Raises Missing or Damaged.
+        where their names begin so. `eight` as in `modules.filled`. Raises Missing or Damaged.
         """
         entry = self._entry(name)
         build = partial(built, entry["library"], kind or entry["class"], dict(config or entry["config"]))
         source: Source = Renamed(self._source(name), prefixes, beginning)
-        return filled(build, source, replace(self.home, dtype=dtype or self.home.dtype), self._progress(), skip=skip)
+        home = replace(self.home, dtype=dtype or self.home.dtype)
+        return filled(build, source, home, self._progress(), skip=skip, eight=eight)
 
     def tokenizer(self, name: str, words: int) -> Any:
         """The tokenizer; random weights get one made up for a vocabulary of `words`. Raises Damaged."""

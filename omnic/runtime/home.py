@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from omnic.runtime.offload import Offload
 
 CPU = torch.device("cpu")
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float8": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,13 @@ class Home:
 
     @property
     def torch_dtype(self) -> torch.dtype:
+        """Of what is computed, and of weights that are not in fp8."""
         return _DTYPES[self.dtype]
+
+    @property
+    def fp8(self) -> bool:
+        """Whether the weights that a family's network multiplies in fp8 are held so."""
+        return self.dtype == "float8"
 
 
 def settled(module: nn.Module, device: torch.device) -> nn.Module:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from omnic.runtime.home import Home, settled
+from omnic.runtime.product import quantised
 from omnic.runtime.tensors import Loaded, Source
 from omnic.runtime.weights import Damaged
 
@@ -21,22 +22,29 @@ def filled(
     loaded: Loaded,
     *,
     skip: tuple[str, ...] = (),
+    eight: Callable[[str], bool] | None = None,
 ) -> nn.Module:
     """The module that `build` makes, with every parameter and saved buffer read from `source` to where and how `home`
     wants them.
 
     It is built on the meta device, so that no weight is made only to be overwritten; buffers that are not saved
     (tables computed from the config) are made for real. What a class of diffusers wants in float32 stays so. Parts
-    whose names begin with one of `skip` are left empty, and cannot be used. Raises Damaged if `source` lacks a tensor.
+    whose names begin with one of `skip` are left empty, and cannot be used. Matrices whose names are `eight` are held
+    in fp8, with a buffer `weight_scale` beside them, for networks that multiply so: the module cannot be called then.
+    Raises Damaged if `source` lacks a tensor.
     """
     dtype, device = home.torch_dtype, home.device
     module = build_empty(build)
     tied = _tied(module)
     wide = _float32(module)
+    eight = eight or (lambda name: False)
     state = module.state_dict(keep_vars=True)
     wanted = {name: t for name, t in state.items() if name not in tied and not (skip and name.startswith(skip))}
     dtypes = {name: torch.float32 if not wide.isdisjoint(name.split(".")) else dtype for name in wanted}
-    total = sum(tensor.numel() * _width(tensor, dtypes[name]) for name, tensor in wanted.items())
+    total = sum(
+        tensor.numel() + 4 * len(tensor) if eight(name) else tensor.numel() * _width(tensor, dtypes[name])
+        for name, tensor in wanted.items()
+    )
     held_as = {
         name: (tuple(tensor.shape), dtypes[name] if tensor.is_floating_point() else tensor.dtype)
         for name, tensor in wanted.items()
@@ -52,9 +60,12 @@ def filled(
         shape, kind = held_as[name]
         held = rooms[name] if name in rooms else torch.empty(shape, dtype=kind, device=device)
         source.read(name, held)
-        shared[id(tensor)] = held
-        _put(module, name, held)
-        done += held.nbytes
+        if eight(name):
+            done += _put_eight(module, name, held)
+        else:
+            shared[id(tensor)] = held
+            _put(module, name, held)
+            done += held.nbytes
         loaded(done, total)
     for name, origin in tied.items():
         _put(module, name, shared[id(state[origin])])
@@ -116,6 +127,21 @@ def _parameters_on_meta() -> Iterator[None]:
 
 def _width(tensor: torch.Tensor, dtype: torch.dtype) -> int:
     return dtype.itemsize if tensor.is_floating_point() else tensor.dtype.itemsize
+
+
+def _put_eight(module: nn.Module, name: str, weight: torch.Tensor) -> int:
+    """Puts a matrix in fp8 where `name` is, with its scale; how many bytes both have."""
+    narrow, scale = quantised(weight)
+    _put(module, name, narrow)
+    module.get_submodule(name.rpartition(".")[0]).register_buffer("weight_scale", scale)
+    return narrow.nbytes + scale.nbytes
+
+
+def in_fp8(module: nn.Module, eight: Callable[[str], bool]) -> None:
+    """Brings the matrices whose names are `eight` into fp8, as `filled` does with those it reads."""
+    for name, weight in list(module.named_parameters()):
+        if eight(name):
+            _put_eight(module, name, weight)
 
 
 def _put(module: nn.Module, name: str, tensor: torch.Tensor) -> None:

@@ -10,30 +10,29 @@ FP8 = torch.float8_e4m3fn
 _LARGEST = torch.finfo(FP8).max
 
 
+def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight: [outputs, columns] -> the same in fp8, and float32 [outputs] to multiply it with: the largest of each
+    output's weights is the largest fp8."""
+    largest = weight.float().abs().amax(1, keepdim=True).clamp_min_(1e-12)
+    return (weight.float() * (_LARGEST / largest)).to(FP8), (largest / _LARGEST).squeeze(1)
+
+
 class Product:
     """x @ weight.T + bias. x: [rows, columns] -> [rows, outputs], in the dtype of the bias.
 
-    In fp8, each output's weights have a scale and so has each row of x (`kernels.modulate` makes both), and products
-    are summed in float32.
+    `scale`, float32 [outputs], comes with a weight in fp8; rows of x are then in fp8 too, each with a scale
+    (`kernels.modulate` makes both), and products are summed in float32.
     """
 
     __slots__ = ("_bias", "_scale", "_weight")
 
-    def __init__(self, weight: Tensor, bias: Tensor, *, fp8: bool = False) -> None:
-        self._bias, self._scale = bias, None
-        if fp8:
-            largest = weight.float().abs().amax(1, keepdim=True).clamp_min_(1e-12)
-            self._scale = (largest / _LARGEST).T.contiguous()  # [1, outputs]
-            weight = (weight.float() * (_LARGEST / largest)).to(FP8)
-        self._weight = weight
+    def __init__(self, weight: Tensor, bias: Tensor, scale: Tensor | None = None) -> None:
+        self._weight, self._bias = weight, bias
+        self._scale = None if scale is None else scale[None]
 
     @property
     def fp8(self) -> bool:
         return self._scale is not None
-
-    @property
-    def nbytes(self) -> int:
-        return self._weight.nbytes + self._bias.nbytes + (0 if self._scale is None else self._scale.nbytes)
 
     def __call__(self, x: Tensor, scale: Tensor | None = None) -> Tensor:
         """`scale`: float32 [rows], where x is in fp8."""

@@ -31,7 +31,7 @@ def test_a_key_fits_some_kinds_of_stage():
 def test_a_key_or_a_value_that_comes_later_says_why():
     precision, split = common_key("precision", "generate"), common_key("split", "generate")
     assert precision.refusal("bf16") is None
-    assert precision.refusal("fp8") == "omnic holds weights in bf16 or fp32; other precisions come later"
+    assert precision.refusal("int4") == "omnic holds weights in bf16, fp32 or fp8; other precisions come later"
     assert split.refusal("prefill_decode") == "omnic cannot run prefill and decode apart yet"
     assert common_key("prefill.tensor_parallel", "generate").unsupported == split.unsupported
     assert common_key("prefill.tensor_parallel", "decode") is None

@@ -14,6 +14,7 @@ from omnic.runtime.components import Components, OneTransformer
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job, Latents, Row, Transform
 from omnic.runtime.errors import RequestError
 from omnic.runtime.families.qwen_image_steps import Steps, steps
+from omnic.runtime.families.qwen_image_weights import eight
 from omnic.runtime.guidance import constant
 from omnic.runtime.home import Home
 from omnic.runtime.latents import packed, padded, unpacked
@@ -73,7 +74,8 @@ class Painter(OneTransformer):
     """Satisfies `diffusion.Denoiser`. Prompts of different lengths share a forward: padding is masked."""
 
     def __init__(self, components: Components) -> None:
-        self._transformer = components.module("transformer")
+        layers = int(components.config("transformer")["num_layers"])
+        self._transformer = components.module("transformer", eight=eight(layers) if components.home.fp8 else None)
         self._scheduler = components.config("scheduler")
         self._dtype = components.dtype
         self._vae = components.config("vae")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from omnic.runtime.attention import Attention
+from omnic.runtime.families.qwen_image_weights import joined
 from omnic.runtime.kernels.joint_rope import joint_rope
 from omnic.runtime.kernels.modulate import modulate, quantise
 from omnic.runtime.product import FP8, Product
@@ -47,10 +48,9 @@ class Layer:
 
 class Network:
     """Made of a loaded `QwenImageTransformer2DModel`, whose weights it shares; those that it joins become views of
-    the joined ones, so that the module stays usable. With `fp8`, products of the image's stream are in fp8, but in the
-    first and the last `kept` layers, and the module can no longer be called."""
+    the joined ones, so that the module stays usable. Matrices that are held in fp8 are multiplied so."""
 
-    def __init__(self, module: Any, *, fp8: bool = False, kept: int = 4) -> None:
+    def __init__(self, module: Any) -> None:
         self._module = module
         blocks = self._module.transformer_blocks
         self.dim = int(self._module.config.attention_head_dim)
@@ -58,9 +58,7 @@ class Network:
         self.channels = int(self._module.config.in_channels)
         self.read = int(self._module.config.joint_attention_dim)  # width of what the encoder gives
         self._beside = _Beside(self._module.img_in.weight.device)
-        self.layers = []
-        for at, block in enumerate(blocks):
-            self.layers.append(_layer(block, fp8=fp8 and kept <= at < len(blocks) - kept))
+        self.layers = [_layer(block) for block in blocks]
 
     def modulations(self, timesteps: Tensor) -> Modulations:
         """timesteps: [steps], from 0 to 1, in the dtype of the weights. Reads a third of all weights once for all
@@ -211,35 +209,19 @@ def _fp8_like(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x, dtype=FP8), torch.empty(len(x), device=x.device)
 
 
-def _layer(block: Any, *, fp8: bool) -> Layer:
+def _layer(block: Any) -> Layer:
     a = block.attn
     image = Stream(
-        _joined((a.to_q, a.to_k, a.to_v), fp8),
-        _joined((a.to_out[0],), fp8),
-        _joined((block.img_mlp.net[0].proj,), fp8),
-        _joined((block.img_mlp.net[2],), fp8),
+        joined(a.to_q, a.to_k, a.to_v),
+        joined(a.to_out[0]),
+        joined(block.img_mlp.net[0].proj),
+        joined(block.img_mlp.net[2]),
     )
     text = Stream(
-        _joined((a.add_q_proj, a.add_k_proj, a.add_v_proj), False),
-        _joined((a.to_add_out,), False),
-        _joined((block.txt_mlp.net[0].proj,), False),
-        _joined((block.txt_mlp.net[2],), False),
+        joined(a.add_q_proj, a.add_k_proj, a.add_v_proj),
+        joined(a.to_add_out),
+        joined(block.txt_mlp.net[0].proj),
+        joined(block.txt_mlp.net[2]),
     )
     gains = torch.stack([norm.weight for norm in (a.norm_q, a.norm_k, a.norm_added_q, a.norm_added_k)])
     return Layer(image, text, gains)
-
-
-def _joined(parts: Sequence[Any], fp8: bool) -> Product:
-    """One product whose outputs are those of all `parts` in turn."""
-    if len(parts) == 1:
-        weight, bias = parts[0].weight, parts[0].bias
-    else:
-        weight, bias = (torch.cat([getattr(part, name) for part in parts]) for name in ("weight", "bias"))
-        counts = [part.weight.shape[0] for part in parts]
-        for part, w, b in zip(parts, torch.split(weight, counts), torch.split(bias, counts), strict=True):
-            part.weight, part.bias = (nn.Parameter(view, requires_grad=False) for view in (w, b))
-    made = Product(weight.data, bias.data, fp8=fp8)
-    if fp8:
-        for part in parts:
-            part.weight = nn.Parameter(torch.empty_like(part.weight, device="meta"), requires_grad=False)
-    return made

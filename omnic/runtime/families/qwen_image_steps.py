@@ -126,7 +126,8 @@ class Steps:
 
 def steps(denoiser: Denoiser, module: Any, home: Home, texts: Sequence[int]) -> Steps | None:
     """None for what the network is not made for: another dtype or device, a checkpoint with conditions of its own."""
-    if home.device.type != "cuda" or home.dtype != "bfloat16" or any(module.config.get(name) for name in _SPECIAL):
+    fits = home.device.type == "cuda" and home.torch_dtype == torch.bfloat16
+    if not fits or any(module.config.get(name) for name in _SPECIAL):
         return None
     from omnic.runtime.families.qwen_image_network import Network  # triton
 

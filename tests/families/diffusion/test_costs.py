@@ -42,7 +42,7 @@ def test_weights_to_the_byte(name: str, part: str, precision: str, monkeypatch: 
     monkeypatch.setattr(components, "filled", filled)
     model = RANDOM[name]
     held = manifest.Model("m", "random", name, model.family, model.format, model.config)
-    dtype = {"fp32": "float32", "bf16": "bfloat16"}[precision]
+    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp8": "float8"}[precision]
     loaded: list[tuple[int, int]] = []
     families.load(model.family).load(Checkpoint(held, None), part, Home(dtype), lambda *done: loaded.append(done))
     expected = model.parts[part].cost_as(precision).weight_bytes
