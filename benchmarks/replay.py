@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.transformer import timed
+from benchmarks.transformer import error, timed
 from omnic.runtime.compiled import Compiled, repeated
 from omnic.runtime.replay import Replay
 
@@ -86,9 +86,7 @@ def main() -> None:
             for side in sizes:
                 rows[str(side)][name] = timed(lambda side=side: module(**given[side]))
                 found = module(**given[side])[0]
-                rows[str(side)][f"{name} off by"] = float(
-                    (found.float() - wanted[side].float()).norm() / wanted[side].float().norm()
-                )
+                rows[str(side)][f"{name} off by"] = error(found, wanted[side])
             module.forward = forward
             replay.graphs.clear()
     for side in sizes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omnic.contract.domains import Choices, Domain, Range
 from omnic.expr import ExprError, Size, evaluate
 from omnic.ir.pipeline import Open, Pipeline, Setting, get
+from omnic.passes.ahead import TENSORRT
 
 if TYPE_CHECKING:
     from omnic.driver import Planned
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from omnic.runtime.engines.make import Made
     from omnic.runtime.lock import EngineRecord
 
-TENSORRT = "tensorrt"
 _SHAPING = ("size", "int", "float")  # kinds of param that shapes may hang on
 
 

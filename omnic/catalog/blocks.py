@@ -6,7 +6,7 @@ import re
 from math import prod
 
 from omnic.catalog.diffusers import Component
-from omnic.contract.blocks import ALIGN, LISTS
+from omnic.contract.blocks import LISTS, aligned
 
 _NAME = re.compile(rf"(?P<list>{'|'.join(LISTS)})\.(?P<at>\*|\d+)\.(?P<rest>.+)")
 
@@ -25,7 +25,7 @@ def blocks(component: Component, width: int, wide: tuple[str, ...] = ()) -> tupl
         found[name] = [0] * max(single, default=0)
         for match, count, shape in mine:
             element = 4 if not set(wide).isdisjoint(match["rest"].split(".")) else width
-            size = -(-prod(shape) * element // ALIGN) * ALIGN
+            size = aligned(prod(shape) * element)
             if match["at"] != "*":
                 found[name][int(match["at"])] += count * size
                 continue

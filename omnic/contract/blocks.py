@@ -13,6 +13,11 @@ ALIGN = 256
 """Bytes of whose multiples each tensor in a buffer begins: what libraries that multiply matrices count on."""
 
 
+def aligned(count: int) -> int:
+    """The bytes that a tensor of `count` bytes takes in a buffer."""
+    return -(-count // ALIGN) * ALIGN
+
+
 def leaving(count: int, resident: int) -> tuple[int, ...]:
     """The blocks, of `count` that run one after the other, that leave the device where `resident` stay.
 

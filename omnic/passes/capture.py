@@ -72,8 +72,9 @@ class CapturePass(Pass):
         if not graphs:
             if wanted == "auto" and obstacle is not None and get(stage.how, "resident") is not None:
                 return replace(bare, how=put(bare.how, "engine", Setting("eager", reason=obstacle)))
-            pinned = asked is not None and wanted == "eager" and capture is not None
-            return self._eager(bare, asked) if pinned and asked else bare  # of others it says what holds anyway
+            if asked is None or wanted != "eager" or capture is None:
+                return bare  # of what cannot be captured, `eager` says what holds anyway
+            return replace(bare, how=put(bare.how, "engine", replace(asked, value="eager")))
         assert capture is not None
         if (sizes := self._shapes(stage, listed, context, defaults)) is None:
             return bare
@@ -86,9 +87,6 @@ class CapturePass(Pass):
         if not whole:
             return replace(stage, how=how)
         return replace(stage, how=decide(how, "texts", capture.texts, _padding(capture.texts)))
-
-    def _eager(self, stage: Stage, asked: Setting) -> Stage:
-        return replace(stage, how=put(stage.how, "engine", replace(asked, value="eager")))
 
     def _shapes(
         self, stage: Stage, listed: Setting | None, context: Context, defaults: Mapping[str, Any]

@@ -50,7 +50,7 @@ class OffloadPass(Pass):
             )  # fmt: skip
             return bare
         if isinstance(asked.value, Call):
-            return _decided(bare, replace(asked, value=away.resident(stage)), "", context)
+            return _with_residents(bare, replace(asked, value=away.resident(stage)), "", context)
         most = self._most(p, bare, context)
         if most is None:
             context.sink.warning(
@@ -60,7 +60,7 @@ class OffloadPass(Pass):
                 help=["remove `offload`, or say how many blocks stay, such as `layers(resident = 0)`"],
             )
             return bare
-        return _decided(bare, Setting(most), "the most that fit; ", context)
+        return _with_residents(bare, Setting(most), "the most that fit; ", context)
 
     def _most(self, p: Pipeline, stage: Stage, context: Context) -> int | None:
         """The most blocks of each transformer that can stay; 0 where even that is too much, None where all can."""
@@ -90,7 +90,7 @@ class OffloadPass(Pass):
                 yield f"stage `{stage.name}` gains nothing by the blocks that leave"
 
 
-def _decided(stage: Stage, resident: Setting, why: str, context: Context) -> Stage:
+def _with_residents(stage: Stage, resident: Setting, why: str, context: Context) -> Stage:
     """The stage with its residents, and what leaves and how long that is waited for as the reason."""
     made = replace(stage, how=put(stage.how, "resident", resident))
     counts = [len(sizes) for sizes in away.blocks_of(made, context)]

@@ -246,7 +246,7 @@ class Denoise:
         assert self._denoiser is not None
         assert self._stepping is not None
         job = self._denoiser.prepare(replace(ask, inputs=moved(ask.inputs, CPU)))
-        job.x, job.branches, job.fixed = moved((job.x, job.branches, job.fixed), self._home.device)
+        job.move(self._home.device)
         self._stepping.begin(job)
         return job
 

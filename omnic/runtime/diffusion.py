@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from omnic.runtime.guidance import Guidance
+from omnic.runtime.home import moved
 from omnic.runtime.schedule import Schedule
 
 
@@ -42,7 +43,7 @@ class Ask:
         return torch.Generator("cpu").manual_seed(self.seed)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Job:
     """A request in work. Tensors of `x` are [1, …]; most models have one, sound with pictures makes two.
 
@@ -75,6 +76,18 @@ class Job:
         """Jobs with an equal one may share their next forward."""
         phase = self.phases[self.step] if self.phases else None
         return self.key, phase, self.guidance.active(self.step)
+
+    def move(self, device: torch.device) -> None:
+        """Brings what its steps need to `device`."""
+        self.x, self.branches, self.fixed = moved((self.x, self.branches, self.fixed), device)
+
+    def kinds(self) -> list[Job]:
+        """This job before the first step of each group that its steps have."""
+        found: dict[Hashable, Job] = {}
+        for step in range(self.steps):
+            job = replace(self, step=step)
+            found.setdefault(job.group, job)
+        return list(found.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,8 +126,7 @@ class GpuSteps:
         return _Flight(host[:count], self._event())
 
     def stats(self) -> dict[str, float]:
-        counts = {"graphs": self.graphs.captures, "graph_replays": self.graphs.replays}
-        return {name: float(count) for name, count in {**counts, "graph_bytes": self.graphs.pool_bytes}.items()}
+        return self.graphs.stats()
 
     def _event(self) -> torch.cuda.Event | None:
         if self.model.device.type != "cuda":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,22 +42,19 @@ class Graphs:
     replays: int = 0
     _held: dict[Hashable, Graph] = field(default_factory=dict)
     _pool: Any = None
-    _stream: Any = None
     _side: Any = None  # the stream of all captures: the allocator gives no block of one stream to another
 
-    def __contains__(self, key: object) -> bool:
-        return key in self._held
-
-    def __iter__(self) -> Iterator[Graph]:
-        return iter(self._held.values())
-
-    @property
-    def pool_bytes(self) -> int:
-        """Device memory of all graphs together."""
-        return sum(graph.pool_bytes for graph in self)
+    def stats(self) -> dict[str, float]:
+        """Graphs, how often one was replayed, and the device memory of all together."""
+        return {
+            "graphs": float(self.captures),
+            "graph_replays": float(self.replays),
+            "graph_bytes": float(sum(graph.pool_bytes for graph in self._held.values())),
+        }
 
     def capture(self, key: Hashable, body: Body) -> Graph:
-        """Records `body` under `key`. It runs a few times before, and must end the same for that.
+        """Records `body` under `key`. It runs a few times before, and must end the same for that. With the largest
+        recorded first, the others fit into its memory.
 
         Raises CaptureFailed, or torch's OutOfMemoryError; graphs recorded before stay usable.
         """
@@ -65,11 +62,6 @@ class Graphs:
         self._held[key] = graph
         self.captures += 1
         return graph
-
-    def warm(self, bodies: Iterable[tuple[Hashable, Body]]) -> None:
-        """Captures each in the order given: the largest first, so that the others fit into its memory."""
-        for key, body in bodies:
-            self.capture(key, body)
 
     def replay(self, key: Hashable) -> None:
         """Raises KeyError for a key that was not captured."""
@@ -108,7 +100,3 @@ class Graphs:
         finally:
             gc.enable()
         return Graph(key, graph.replay, torch.cuda.memory_reserved(self.device) - before)
-
-
-def _stream(device: torch.device) -> Any:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's stubs miss it

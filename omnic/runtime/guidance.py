@@ -52,11 +52,7 @@ class Guidance:
             return self.own(step, predictions, x, which)
         if len(predictions) == 1:
             return predictions[0]
-        scales, prompt, combined = self._scales(step), predictions[0], predictions[-1]
-        for at in reversed(range(len(predictions) - 1)):
-            combined = combined + scales[at] * (predictions[at] - predictions[at + 1])
-        if self.keep_norm:
-            combined = combined * (prompt.norm(dim=-1, keepdim=True) / combined.norm(dim=-1, keepdim=True))
+        prompt, combined = predictions[0], weighed(predictions, self._scales(step), keep_norm=self.keep_norm)
         if self.rescale:
             axes = tuple(range(1, prompt.ndim))
             matched = combined * (prompt.std(axes, keepdim=True) / combined.std(axes, keepdim=True))
@@ -66,6 +62,16 @@ class Guidance:
     def _scales(self, step: int) -> tuple[float, ...]:
         scale = self.scales[step]
         return scale if isinstance(scale, tuple) else (scale,)
+
+
+def weighed(predictions: Sequence[Tensor], scales: Sequence[float | Tensor], *, keep_norm: bool) -> Tensor:
+    """Two or more branches as one: by a scale for each but the last, numbers or what spreads over a prediction."""
+    combined = predictions[-1]
+    for at in reversed(range(len(predictions) - 1)):
+        combined = combined + scales[at] * (predictions[at] - predictions[at + 1])
+    if keep_norm:
+        combined = combined * (predictions[0].norm(dim=-1, keepdim=True) / combined.norm(dim=-1, keepdim=True))
+    return combined
 
 
 NONE = Guidance(1)

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from omnic.runtime.tensors import dtype_of
+
 if TYPE_CHECKING:
     from omnic.runtime.offload import Offload
 
 CPU = torch.device("cpu")
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float8": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Home:
     @property
     def torch_dtype(self) -> torch.dtype:
         """Of what is computed, and of weights that are not in fp8."""
-        return _DTYPES[self.dtype]
+        return torch.bfloat16 if self.fp8 else dtype_of(self.dtype)
 
     @property
     def fp8(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import torch
@@ -41,14 +42,14 @@ def filled(
     state = module.state_dict(keep_vars=True)
     wanted = {name: t for name, t in state.items() if name not in tied and not (skip and name.startswith(skip))}
     dtypes = {name: torch.float32 if not wide.isdisjoint(name.split(".")) else dtype for name in wanted}
-    total = sum(
-        tensor.numel() + 4 * len(tensor) if eight(name) else tensor.numel() * _width(tensor, dtypes[name])
-        for name, tensor in wanted.items()
-    )
     held_as = {
         name: (tuple(tensor.shape), dtypes[name] if tensor.is_floating_point() else tensor.dtype)
         for name, tensor in wanted.items()
     }
+    total = sum(
+        prod(shape) + 4 * shape[0] if eight(name) else prod(shape) * kind.itemsize
+        for name, (shape, kind) in held_as.items()
+    )
     rooms = home.offload.rooms(module, held_as) if home.offload is not None else {}
     done, shared = 0, dict[int, torch.Tensor]()
     for name, tensor in wanted.items():
@@ -125,10 +126,6 @@ def _parameters_on_meta() -> Iterator[None]:
         modules.register_parameter = register
 
 
-def _width(tensor: torch.Tensor, dtype: torch.dtype) -> int:
-    return dtype.itemsize if tensor.is_floating_point() else tensor.dtype.itemsize
-
-
 def _put_eight(module: nn.Module, name: str, weight: torch.Tensor) -> int:
     """Puts a matrix in fp8 where `name` is, with its scale; how many bytes both have."""
     narrow, scale = quantised(weight)
@@ -146,8 +143,12 @@ def in_fp8(module: nn.Module, eight: Callable[[str], bool]) -> None:
 
 def _put(module: nn.Module, name: str, tensor: torch.Tensor) -> None:
     owner, _, leaf = name.rpartition(".")
-    holder = module.get_submodule(owner)
-    if leaf in holder._parameters:
-        holder._parameters[leaf] = nn.Parameter(tensor, requires_grad=False)
+    put(module.get_submodule(owner), leaf, tensor)
+
+
+def put(owner: nn.Module, leaf: str, tensor: torch.Tensor) -> None:
+    """Puts a tensor where the parameter or buffer `leaf` of `owner` is."""
+    if leaf in owner._parameters:
+        owner._parameters[leaf] = nn.Parameter(tensor, requires_grad=False)
     else:
-        holder._buffers[leaf] = tensor
+        owner._buffers[leaf] = tensor

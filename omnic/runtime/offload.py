@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from omnic.contract.blocks import ALIGN, FEWEST, LISTS, leaving
+from omnic.contract.blocks import FEWEST, LISTS, aligned, leaving
 from omnic.runtime.errors import Elsewhere
 from omnic.runtime.link import Link, Pages, link_to
+from omnic.runtime.modules import put
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,7 @@ class Place:
         return flat[self.start : self.start + count].view(self.dtype).view(self.shape)
 
     def put(self, tensor: Tensor) -> None:
-        if self.leaf in self.owner._parameters:
-            self.owner._parameters[self.leaf] = nn.Parameter(tensor, requires_grad=False)
-        else:
-            self.owner._buffers[self.leaf] = tensor
+        put(self.owner, self.leaf, tensor)
 
 
 @dataclass(eq=False, slots=True)
@@ -175,5 +173,5 @@ def _laid_out(
     for name, (shape, dtype) in wanted.items():
         owner, _, leaf = name.rpartition(".")
         places.append(Place(module.get_submodule(owner), leaf, end, tuple(shape), dtype))
-        end += -(-prod(shape) * dtype.itemsize // ALIGN) * ALIGN
+        end += aligned(prod(shape) * dtype.itemsize)
     return tuple(places), end

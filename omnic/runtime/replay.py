@@ -53,14 +53,11 @@ class Replay:
     def stats(self) -> dict[str, float]:
         """`uncaptured` counts calls of shapes that have no graph, `capture_failures` shapes that could not have one."""
         counts = {
-            "graphs": self.graphs.captures,
-            "graph_replays": self.graphs.replays,
-            "graph_bytes": self.graphs.pool_bytes,
             "uncaptured": self.uncaptured,
             "capture_failures": self.failures,
             **({} if self._compiled is None else {"compilations": self._compiled.compilations}),
         }
-        return {name: float(count) for name, count in counts.items()}
+        return self.graphs.stats() | {name: float(count) for name, count in counts.items()}
 
     def _stand_in(self, name: str, module: Any) -> None:
         forward = module.forward

@@ -4,7 +4,7 @@ model in one and the rest one after the other."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,6 @@ from omnic.expr import Size
 from omnic.runtime.compiled import Compiled, keep_caches, repeated
 from omnic.runtime.diffusion import Ask, Denoiser, Job, Predictions, advance, predict
 from omnic.runtime.graphs import CaptureFailed
-from omnic.runtime.home import moved
 from omnic.runtime.lora import Adapters
 from omnic.runtime.making import Request
 from omnic.runtime.replay import Replay
@@ -121,9 +120,7 @@ class Captured:
         return [partial(bool, fine) for fine in finite]
 
     def stats(self) -> dict[str, float]:
-        graphs = self._steps.graphs
-        counts = {"graphs": graphs.captures, "graph_replays": graphs.replays, "graph_bytes": graphs.pool_bytes}
-        return {name: float(count) for name, count in {**counts, "uncaptured": self._steps.uncaptured}.items()}
+        return self._steps.stats()
 
 
 def with_graphs(
@@ -166,33 +163,28 @@ def replayed(
     with replay.learning():
         for shape in sorted(shapes, key=lambda s: -s.volume):  # the largest first: the others fit into its memory
             for ask in denoiser.examples(shape.size, shape.frames):
-                _tried(denoiser, ask, device, min(batch, max(1, _PIXELS // max(1, shape.volume))))
+                job = denoiser.prepare(ask)
+                job.move(device)
+                for kind in job.kinds():
+                    for count in _counts(batch, shape.volume):
+                        predict(denoiser.forward, [kind] * count)
     if not replay.graphs.captures and not compiles:
         log.warning("stage `%s`: none of its calls could be captured: it runs eagerly", name)
         return None
     return Replayed(denoiser, replay, "inductor" if compiles else "cuda_graph")
 
 
-def _tried(denoiser: Denoiser, ask: Ask, device: torch.device, batch: int) -> None:
-    """Runs each kind of step that a request has, for up to `batch` such requests."""
-    job = denoiser.prepare(ask)
-    job.x, job.branches, job.fixed = moved((job.x, job.branches, job.fixed), device)
-    kinds: dict[Hashable, int] = {}
-    for step in range(job.steps):
-        job.step = step
-        kinds.setdefault(job.group, step)
-    for step in kinds.values():
-        job.step = step
-        for count in range(batch, 0, -1):
-            predict(denoiser.forward, [job] * count)
+def _counts(batch: int, volume: int) -> range:
+    """Of jobs that have a graph together, the most first."""
+    return range(min(batch, max(1, _PIXELS // max(1, volume))), 0, -1)
 
 
 def captured(
-    name: str, denoiser: Denoiser, device: torch.device, sizes: Sequence[Size], texts: Sequence[int], batch: int
+    name: str, denoiser: Capturable, device: torch.device, sizes: Sequence[Size], texts: Sequence[int], batch: int
 ) -> Captured | None:
     """The captured steps of a stage for each of `sizes`, length of `texts` and number of jobs up to `batch`; None, and
     why in the log, where they cannot be had: the stage then runs eagerly."""
-    network = denoiser.network(texts) if isinstance(denoiser, Capturable) else None
+    network = denoiser.network(texts)
     if network is None:
         log.warning("stage `%s`: its family has no steps to capture for this checkpoint here: it runs eagerly", name)
         return None
@@ -201,7 +193,7 @@ def captured(
         for size in sorted(sizes, key=lambda s: -s.area):  # the largest first: the others fit into its memory
             for job in network.examples(size):
                 steps.once(job)
-                for count in range(min(batch, max(1, _PIXELS // size.area)), 0, -1):
+                for count in _counts(batch, size.area):
                     steps.warm([job] * count)
     except CaptureFailed as error:
         log.warning("stage `%s`: %s: it runs eagerly", name, error)

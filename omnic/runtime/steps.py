@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from omnic.expr import Size
 from omnic.runtime.diffusion import Job, Predictions, advance
 from omnic.runtime.graphs import Graphs
+from omnic.runtime.guidance import weighed
 
 
 class Network(Protocol):
@@ -57,6 +59,7 @@ class Batch:
     x: tuple[Tensor, ...]  # [jobs, …]
     network: Any
     inside: bool
+    keep_norm: bool  # of guidance
     predictions: tuple[Tensor, ...]  # of the last replay, [jobs · branches, …]
     scales: Tensor  # [jobs, branches - 1], of guidance
     line: Tensor  # [jobs, 2]: x becomes line[0] · x + line[1] · prediction
@@ -80,22 +83,25 @@ class Steps:
         """Captures the graph of a batch like this. Raises CaptureFailed, or torch's OutOfMemoryError."""
         key, batch = self._key(jobs), self._batch(jobs)
         self._fed(batch, jobs)
-        self.graphs.capture(key, lambda: self._run(batch, jobs[0]))
+        self.graphs.capture(key, partial(self._run, batch))
         self._batches[key] = batch
 
     def step(self, jobs: Sequence[Job]) -> list[bool]:
         """Takes the next step of each; whether what each has become is finite."""
         key = self._key(jobs)
-        if key not in self._batches:
-            self.uncaptured += 1
-            batch = self._batch(jobs)
-            self._fed(batch, jobs)
-            self._run(batch, jobs[0])
-            return self._taken(batch, jobs)
-        batch = self._batches[key]
+        held = self._batches.get(key)
+        batch = held or self._batch(jobs)
         self._fed(batch, jobs)
-        self.graphs.replay(key)
+        if held is not None:
+            self.graphs.replay(key)
+        else:
+            self.uncaptured += 1
+            self._run(batch)
         return self._taken(batch, jobs)
+
+    def stats(self) -> dict[str, float]:
+        """`uncaptured` counts steps of batches that have no graph."""
+        return {**self.graphs.stats(), "uncaptured": float(self.uncaptured)}
 
     def _key(self, jobs: Sequence[Job]) -> Hashable:
         guidance, inside = jobs[0].guidance, _inside(jobs)
@@ -114,6 +120,7 @@ class Steps:
             x=tuple(torch.empty(count, *x.shape[1:], device=self._device) for x in job.x),
             network=self._network.buffers(self._network.shape(jobs), count, branches),
             inside=_inside(jobs),
+            keep_norm=job.guidance.keep_norm,
             predictions=tuple(torch.empty(count * branches, *x.shape[1:], device=self._device) for x in job.x),
             scales=torch.empty(count, max(branches - 1, 1), device=self._device),
             line=torch.empty(count, 2, device=self._device),
@@ -132,7 +139,7 @@ class Steps:
             batch.scales.copy_(given[:, :-2])
             batch.line.copy_(given[:, -2:])
 
-    def _run(self, batch: Batch, like: Job) -> None:
+    def _run(self, batch: Batch) -> None:
         found = self._network.run(batch.network, batch.x)
         for held, made in zip(batch.predictions, found, strict=True):
             held.copy_(made)
@@ -141,11 +148,10 @@ class Steps:
         (x,), (predictions,) = batch.x, batch.predictions
         parts = predictions.view(len(x), -1, *x.shape[1:]).unbind(1)
         ones = (1,) * (x.ndim - 1)
-        combined = parts[-1]
-        for at in reversed(range(len(parts) - 1)):
-            combined = combined + batch.scales[:, at].view(-1, *ones) * (parts[at] - parts[at + 1])
-        if len(parts) > 1 and like.guidance.keep_norm:
-            combined = combined * (parts[0].norm(dim=-1, keepdim=True) / combined.norm(dim=-1, keepdim=True))
+        combined = parts[0]
+        if len(parts) > 1:
+            scales = [scale.view(-1, *ones) for scale in batch.scales.unbind(1)]
+            combined = weighed(parts, scales, keep_norm=batch.keep_norm)
         kept, added = (batch.line[:, at].view(-1, *ones) for at in (0, 1))
         x.copy_(kept * x + added * combined)
         batch.finite.copy_(x.flatten(1).isfinite().all(1))

@@ -5,9 +5,11 @@ On a CPU a graph is a call of its body and Triton's kernels are interpreted; a G
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from omnic.runtime import families
 from omnic.runtime.diffusion import Ask, Embeds, Job, advance, predict
 from omnic.runtime.families.qwen_image_network import Network
 from omnic.runtime.families.qwen_image_steps import Steps as QwenSteps
-from omnic.runtime.home import Home, moved
+from omnic.runtime.home import Home
 from omnic.runtime.steps import Steps
 from omnic.runtime.weights import Checkpoint
 
@@ -46,7 +48,7 @@ class Made:
         job: Job = self.painter.prepare(
             Ask(seed, {"condition": Embeds({"states": prompt}, {"states": negative})}, settings)
         )
-        job.x, job.branches, job.fixed = moved((job.x, job.branches, job.fixed), HOME.device)
+        job.move(HOME.device)
         self.steps.once(job)
         return job
 
@@ -148,3 +150,12 @@ def test_numbers_that_are_not_finite_are_told_of_the_job_that_has_them(made: Mad
     sound, spoilt = made.job(1, 5), made.job(2, 5)
     spoilt.x = (spoilt.x[0] * float("nan"),)
     assert made.steps.step([sound, spoilt]) == [True, False]
+
+
+def test_a_job_that_has_ended_is_let_go(made: Made) -> None:
+    job = made.job(1, 5)
+    made.captured([job])
+    held = ref(job)
+    del job
+    gc.collect()
+    assert held() is None

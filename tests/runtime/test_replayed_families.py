@@ -80,7 +80,7 @@ class Made:
             shape = (1, int(self._first["z_dim"]), (self.shape.frames - 1) // time + 1, *sides)
             given["first_frame"] = Latents(torch.randn(shape, generator=torch.Generator().manual_seed(3)))
         job: Job = self.denoiser.prepare(Ask(1, moved(given, torch.device("cpu")), settings))
-        job.x, job.branches, job.fixed = moved((job.x, job.branches, job.fixed), HOME.device)
+        job.move(HOME.device)
         return job
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch
 
 from omnic.runtime.diffusion import Ask, predict
 from omnic.runtime.engines import gate, store
-from omnic.runtime.engines.artefact import Artefact, Input
+from omnic.runtime.engines.artefact import Artefact, Input, read
 from omnic.runtime.engines.bodies import Body, bodies
 from omnic.runtime.engines.builder import Builder, NoRunner, Settings
 from omnic.runtime.engines.calls import Call, Unfit, ranges, recorded
@@ -90,13 +90,9 @@ def _run(part: Any, ask: Ask) -> None:
 
 def _forwards(part: Any, ask: Ask, batch: int) -> Iterator[Callable[[], Any]]:
     """A forward of each kind that the steps of a request have: by itself, and with as many as may share it."""
-    job, groups = part.prepare(ask), set()
-    for step in range(job.steps):
-        job.step = step
-        if job.group not in groups:
-            groups.add(job.group)
-            for count in sorted({1, batch}):
-                yield partial(predict, part.forward, [replace(job)] * count)
+    for job in part.prepare(ask).kinds():
+        for count in sorted({1, batch}):
+            yield partial(predict, part.forward, [job] * count)
 
 
 @contextmanager
@@ -144,8 +140,6 @@ def _engine(label: str, body: Body, calls: Sequence[Call], builder: Builder, set
 
 def taken(artefact: Artefact, folder: Path) -> Artefact:
     """The artefact in a folder of a build, under its own name: the same bytes on disk where the file system can."""
-    from omnic.runtime.engines.artefact import read
-
     target = folder / artefact.path.name
     shutil.rmtree(target, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import ref as Ref
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from omnic.expr import Size
 from omnic.runtime.attention import Attention
 from omnic.runtime.diffusion import Ask, Denoiser, Embeds, Job
-from omnic.runtime.home import Home, moved
+from omnic.runtime.home import Home
 
 if TYPE_CHECKING:
     from omnic.runtime.families.qwen_image_network import Modulations, Network
@@ -39,7 +40,11 @@ class Buffers:
     modulations: Modulations  # an entry a job
     turns: tuple[Tensor, Tensor]
     branches: int
-    held: list[Job | None]  # whose text and reference lie here
+    held: list[Ref[Job] | None]  # whose text and reference lie here, if it is still in work
+
+    def holds(self, number: int, job: Job) -> bool:
+        held = self.held[number]
+        return held is not None and held() is job
 
 
 class Steps:
@@ -57,7 +62,7 @@ class Steps:
             for guidance in (2.0, 1.0):
                 settings = {"size": size, "steps": 1, "guidance": guidance}
                 job = self._denoiser.prepare(Ask(0, {"condition": Embeds(states, states)}, settings))
-                job.x, job.branches = moved((job.x, job.branches), self._device)
+                job.move(self._device)
                 yield job
 
     def shape(self, jobs: Sequence[Job]) -> tuple[Any, int]:
@@ -97,15 +102,21 @@ class Steps:
         )
 
     def feed(self, buffers: Buffers, jobs: Sequence[Job]) -> None:
+        if not all(buffers.holds(number, job) for number, job in enumerate(jobs)):
+            self._take_in(buffers, jobs)
         for number, job in enumerate(jobs):
             once: Once = job.fixed["once"]
             buffers.modulations.blocks[number].copy_(once.modulations.blocks[job.step])
             buffers.modulations.last[number].copy_(once.modulations.last[job.step])
-            if buffers.held[number] is job:
+
+    def _take_in(self, buffers: Buffers, jobs: Sequence[Job]) -> None:
+        """What stays the same over the steps of jobs, once for as long as they step together."""
+        places = buffers.attention.places - buffers.text.shape[1]
+        for number, job in enumerate(jobs):
+            if buffers.holds(number, job):
                 continue
-            buffers.held[number] = job
-            tokens = buffers.text.shape[1]
-            places = buffers.attention.places - tokens
+            buffers.held[number] = Ref(job)
+            once: Once = job.fixed["once"]
             for branch in range(buffers.branches):
                 row, text = number * buffers.branches + branch, once.texts[branch]
                 buffers.text[row, : text.shape[1]].copy_(text[0])
@@ -113,7 +124,7 @@ class Steps:
                 buffers.lengths[row].fill_(places + text.shape[1])
             if buffers.reference is not None:
                 buffers.reference[number].copy_(job.fixed["reference"][0])
-            buffers.attention.seen()
+        buffers.attention.seen()
 
     def run(self, buffers: Buffers, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         seen = x[0].to(self._dtype)
